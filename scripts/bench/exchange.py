@@ -57,7 +57,7 @@ HEARD = """(fade) => {
   const onset = tap.onsets.find((at) => at > seen.key + fade);
   return onset === undefined ? null : onset - seen.key;
 }"""
-FADE_MS = 60
+FADE_MS = 40  # in which the old reply falls silent; an answer may begin soon after it
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

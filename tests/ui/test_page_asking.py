@@ -352,15 +352,13 @@ TALK = """(count) => {
 
 
 def test_a_long_conversation_weighs_no_more_than_what_is_in_sight(tab):
-    count, first = "document.querySelectorAll('#chat .clip').length", "#chat li:first-child"
+    few = "((n) => 0 < n && n < 20)(document.querySelectorAll('#chat .clip').length)"
+    height, first = "document.querySelector('#chat .tr-list').scrollHeight", "#chat li:first-child"
     tab.page.evaluate(TALK, 60)
-    tab.page.wait_for_function(f"{count} < 20")
+    tab.page.wait_for_function(few)
     assert "Answer 0." in tab.page.locator(first).inner_text()  # to be found and read out
-    height = tab.page.evaluate("document.querySelector('#chat .tr-list').scrollHeight")
+    before = tab.page.evaluate(height)
     tab.page.evaluate("document.querySelector('#chat li').scrollIntoView()")
     tab.page.locator(f"{first} .clip-play").wait_for()
-    assert tab.page.evaluate(f"{count} < 20")
-    assert (
-        abs(tab.page.evaluate("document.querySelector('#chat .tr-list').scrollHeight") - height)
-        < 20
-    )
+    tab.page.wait_for_function(few)
+    tab.page.wait_for_function(f"(before) => Math.abs({height} - before) < 20", arg=before)

@@ -396,7 +396,7 @@ def test_a_recogniser_s_words_stand_in_the_conversation_with_who_heard_them(serv
     assert asked.locator(".clip").count() == 1
     answers.locator(".tr-text").wait_for()
     assert answers.locator(".tr-text").inner_text() == "It is noon. Have a rest."
-    assert tab.page.locator('.fall-row[data-stage="listened"]').is_visible()
+    tab.page.locator('.fall-row[data-stage="listened"]').wait_for()
     assert tab.page.locator('.fall-row[data-stage="brain"]').is_hidden(), "nobody thought"
     choose(tab, "chat", "speech", "text")  # a written answer is read
     tab.page.locator(".rec-input").set_input_files(RECORDED)

@@ -173,7 +173,7 @@ def test_page_and_programs_are_served_by_https(files):
             asked = {"model": "tts-1", "voice": "alloy", "input": "Hello."}
             assert http.post("/v1/audio/speech", json=asked).status_code == 200
         with websockets.sync.client.connect(
-            f"wss://127.0.0.1:{port}/v1/realtime?model=gpt-realtime", ssl=trusted
+            f"wss://127.0.0.1:{port}/v1/realtime?model=gpt-realtime", ssl=trusted, open_timeout=60
         ) as socket:
             assert json.loads(socket.recv(timeout=20))["type"] == "session.created"
     finally:

@@ -151,8 +151,8 @@ WORDS_ALONE = (0.809, 1.448, -1.823)
 MELODY_ALONE = (0.759, -1.949)
 """What a unit of melody, of words, a mark behind them, and nothing add to the log-odds; of
 `scripts.turns tune`."""
-LEVELS = (0.8, -3.0)
-WAITS_S = (0.3, 0.8, 0.9)
+LEVELS = (1.25, -0.7)
+WAITS_S = (0.3, 0.7, 0.9)
 """Above LEVELS[i] so much silence ends a turn, below all of them the last one."""
 EAGERNESS = {"low": 1.6, "medium": 1.0, "auto": 1.0, "high": 0.6}
 """Factors of the silence."""

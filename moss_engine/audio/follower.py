@@ -1,18 +1,15 @@
-"""The turns in a microphone's blocks: where they begin, pause and end, how long a pause may be, and
-what may interrupt an answer."""
+"""The turns in a microphone's blocks: where they begin, pause and end, and whether they are too
+loud for an answer's echo."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from moss_engine.audio.echo import BLOCK, EchoCanceller
 from moss_engine.audio.rate import FROM_HZ, Downsampler
-from moss_engine.audio.turn_judge import Judge
 from moss_engine.audio.turn_taking import (
     COUGH_END_S,
     END_S,
@@ -22,15 +19,10 @@ from moss_engine.audio.turn_taking import (
     LEAST_SPEECH_S,
     LIKELY,
     LOOK_S,
-    MEANT_S,
-    PAUSE_MURMUR_S,
     RATE_HZ,
     Change,
     TurnState,
     follow,
-    interrupts,
-    is_echo,
-    is_murmur,
 )
 from moss_engine.audio.voice_activity import Listener
 
@@ -323,61 +315,3 @@ class Follower:
         surplus = self._num_judged - self._samples(seconds)
         if surplus > 0:
             del self._held[: 2 * surplus]
-
-
-@dataclass(frozen=True)
-class Pause:
-    """Of a turn, behind so many samples of speech; `melody` is how the judge finds they ended."""
-
-    num_spoken: int
-    melody: asyncio.Task[float | None]
-
-
-Understood = Callable[[int], tuple[bool, str | None]]
-
-
-class Ear:
-    """A follower whose pauses are judged. `understood` tells whether all is known that can be of so
-    many samples of the turn, and their words: None where nobody understands words. Without `judge`
-    the usual silence ends a turn. Used on one event loop."""
-
-    def __init__(self, follower: Follower, judge: Judge | None, understood: Understood):
-        self.follower = follower
-        self._judge = judge
-        self._understood = understood
-        self._pause: Pause | None = None
-
-    async def hear(
-        self, pcm: np.ndarray, *, answering: bool, played: np.ndarray | None = None
-    ) -> list[Heard]:
-        """As `Follower.take`."""
-        follower, judge = self.follower, self._judge
-        follower.end_s = self._end_s()
-        found = await asyncio.to_thread(follower.take, pcm, answering, played)
-        for heard in found:
-            if judge is not None and heard.change is Change.PAUSED and heard.pcm is not None:
-                melody = asyncio.ensure_future(judge.melody(heard.pcm, follower.rate_hz))
-                self._pause = Pause(heard.num_spoken, melody)
-        return found
-
-    def means_it(self, text: str | None, spoken_s: float, saying: str) -> bool:
-        """Whether speech over an answer, whose last words are `saying`, means to interrupt it;
-        where its words are unknown, its length says so."""
-        if text is None:
-            return spoken_s >= MEANT_S
-        if is_echo(text, saying):
-            self.follower.was_echo()
-        return interrupts(text, spoken_s, saying)
-
-    def _end_s(self) -> float:
-        """The silence that ends the turn that goes on: the usual one until its words are known and
-        its melody was judged."""
-        follower, pause, judge = self.follower, self._pause, self._judge
-        if judge is None or pause is None or pause.num_spoken != follower.num_spoken:
-            return follower.usual_end_s
-        known, text = self._understood(pause.num_spoken)
-        if not known or not pause.melody.done():
-            return follower.usual_end_s
-        if text is not None and follower.interrupts and is_murmur(text):
-            return PAUSE_MURMUR_S
-        return judge.wait_s(text, pause.melody.result())

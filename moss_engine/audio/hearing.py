@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from moss_engine.api.errors import MossError
 from moss_engine.api.request import Speech
 from moss_engine.api.transcript import Transcript
-from moss_engine.audio.follower import Ear, Follower, Heard
+from moss_engine.audio.follower import Follower, Heard
 from moss_engine.audio.turn_judge import Judge
 from moss_engine.audio.turn_taking import LOOK_S as PAUSED_S
-from moss_engine.audio.turn_taking import RATE_HZ, Change, is_murmur
+from moss_engine.audio.turn_taking import (
+    MEANT_S,
+    PAUSE_MURMUR_S,
+    RATE_HZ,
+    Change,
+    interrupts,
+    is_echo,
+    is_murmur,
+)
 from moss_engine.audio.voice_activity import Detector
 
 Hear = Callable[[np.ndarray, int], Awaitable[Speech]]
@@ -27,6 +36,14 @@ Paused = Callable[[Speech | None], None]
 MOST_S = 15.0
 """A longer turn is heard when it is over, unless only its pauses are looked at: looking at it again
 and again would cost too much."""
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Of a turn, behind so many samples of speech; `melody` is how the judge finds they ended."""
+
+    num_spoken: int
+    melody: asyncio.Task[float | None]
 
 
 class Hearing:
@@ -60,12 +77,13 @@ class Hearing:
     def use(self, detector: Detector | None, judge: Judge | None = None, **levels: float) -> None:
         """Begin anew: find turns, or (None) hold all sound until it is taken. `judge` decides how
         long a pause may be, and what speech over an answer is, or `levels`, as a follower has them,
-        do."""
+        do: without it the usual silence ends a turn."""
         self.follower = Follower(
             detector.open() if detector else None, self.max_s, rate_hz=self.rate_hz,
             guarded=judge is not None, **levels,
         )  # fmt: skip
-        self.ear = Ear(self.follower, judge, self._known)
+        self._judge = judge
+        self._pause: Pause | None = None
         self.finds = detector is not None
         self.forget()
 
@@ -78,9 +96,16 @@ class Hearing:
     async def take(
         self, pcm: np.ndarray, *, answering: bool, played: np.ndarray | None = None
     ) -> list[tuple[Heard, Understanding]]:
-        """More sound, as `Ear.hear` takes it, and what it brought about, with what is understood of
-        each turn."""
-        return self._noted(await self.ear.hear(pcm, answering=answering, played=played))
+        """More sound, as `Follower.take` has it, and what it brought about, with what is understood
+        of each turn."""
+        follower, judge = self.follower, self._judge
+        follower.end_s = self._end_s()
+        found = await asyncio.to_thread(follower.take, pcm, answering, played)
+        for heard in found:
+            if judge is not None and heard.change is Change.PAUSED and heard.pcm is not None:
+                melody = asyncio.ensure_future(judge.melody(heard.pcm, follower.rate_hz))
+                self._pause = Pause(heard.num_spoken, melody)
+        return self._noted(found)
 
     def finish(self) -> list[tuple[Heard, Understanding]]:
         """As no more sound will come, the turn that goes on ends here."""
@@ -94,7 +119,30 @@ class Hearing:
     def means_it(self, saying: str) -> bool:
         """Whether speech over an answer, whose last words are `saying`, means to interrupt it, by
         what is known of it now."""
-        return self.ear.means_it(self.turn.text, self.follower.spoken_s, saying)
+        return self.meant(self.turn.text, self.follower.spoken_s, saying)
+
+    def meant(self, text: str | None, spoken_s: float, saying: str) -> bool:
+        """The same of speech that is over; where its words are unknown, its length says so."""
+        if text is None:
+            return spoken_s >= MEANT_S
+        if is_echo(text, saying):
+            self.follower.was_echo()
+        return interrupts(text, spoken_s, saying)
+
+    def _end_s(self) -> float:
+        """The silence that ends the turn that goes on: the usual one until its words are known and
+        its melody was judged."""
+        follower, pause, judge = self.follower, self._pause, self._judge
+        if judge is None or pause is None or pause.num_spoken != follower.num_spoken:
+            return follower.usual_end_s
+        by_words = self.transcribe_partial is not None
+        known = not by_words or self.turn.covers(pause.num_spoken)
+        if not known or not pause.melody.done():
+            return follower.usual_end_s
+        text = self.turn.text if by_words else None
+        if text is not None and follower.interrupts and is_murmur(text):
+            return PAUSE_MURMUR_S
+        return judge.wait_s(text, pause.melody.result())
 
     def _noted(self, found: list[Heard]) -> list[tuple[Heard, Understanding]]:
         noted = []
@@ -110,12 +158,6 @@ class Hearing:
             if heard.change in (Change.ENDED, Change.DROPPED):
                 self.turn = Understanding(self)
         return noted
-
-    def _known(self, num_spoken: int) -> tuple[bool, str | None]:
-        """As an `Ear` asks for it."""
-        if self.transcribe_partial is None:
-            return True, None
-        return self.turn.covers(num_spoken), self.turn.text
 
 
 class Understanding:

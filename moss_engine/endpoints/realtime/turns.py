@@ -142,7 +142,7 @@ class Turns:
             return False
         words = await understood.words(heard.num_spoken)
         text = words.text if words else understood.text
-        if not hearing.ear.means_it(text, heard.spoken_s, self._saying()):
+        if not hearing.meant(text, heard.spoken_s, self._saying()):
             return False
         await self._interrupt(doubted)
         return True

@@ -20,7 +20,7 @@ import shutil
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,34 +29,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from moss_engine.api.info import ServiceInfo
-from moss_engine.api.request import Message, Speech, Text
+from moss_engine.api.request import Message
 from moss_engine.api.service import SpeechService
 from moss_engine.audio.pcm import read_wav, waveform_peaks, write_wav
-from moss_engine.audio.playback import Answered
-from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.parts.words import STATE_S
-from moss_engine.ui.stream import NOTES, View
+from moss_engine.ui.turn import Clip, Turn
 
 NUM_BARS = 48
 NAME = "moss-speech.wav"
-
-
-@dataclass(frozen=True)
-class Clip:
-    """A file, its length, and `bars` [NUM_BARS] of 0 to 100: how loud it is, its loudest stretch
-    being 100."""
-
-    path: Path
-    seconds: float
-    bars: tuple[int, ...]
-
-    def message(self) -> dict[str, Any]:
-        """For the browser; Gradio puts in the address of the file."""
-        return {
-            "file": {"path": str(self.path), "meta": {"_type": "gradio.FileData"}},
-            "seconds": self.seconds,
-            "bars": list(self.bars),
-        }
 
 
 def write_clip(folder: Path, pcm: np.ndarray, rate_hz: int) -> Clip:
@@ -103,73 +83,6 @@ class PlaybackPosition(NamedTuple):
         """RUN:SAMPLES; None where a browser says something else, or nothing."""
         found = POSITION.fullmatch(text)
         return PlaybackPosition(found[1], int(found[2])) if found else None
-
-
-@dataclass(eq=False)
-class Turn(Answered):
-    """What was typed or said, and what became of it.
-
-    `remembered`: it is history for later turns; `speaks`: it is answered by speech; `reads`: the
-    answer is the text itself, read aloud; `through_text`: it is history as words. `pcm` is the
-    reply's sound so far, until it is a clip, `unkept` why it could not become one.
-    `left_out` earlier turns did not fit beside this one.
-    """
-
-    asked: str | Utterance
-    remembered: bool
-    speaks: bool = True
-    reads: bool = False
-    run: str = ""
-    note: str = ""
-    pcm: list[bytes] = field(default_factory=list)
-    sample_rate_hz: int = 0
-    over: bool = False
-    left_out: int = 0
-    question_clip: Clip | None = None
-    answer_clip: Clip | None = None
-    through_text: bool = False
-    unkept: str = ""
-
-    @property
-    def content(self) -> Text | Speech:
-        return Text(self.asked) if isinstance(self.asked, str) else self.asked.speech
-
-    @property
-    def utterances(self) -> set[str]:
-        return set() if isinstance(self.asked, str) else set(self.asked.keys)
-
-    def take(self, message: Mapping[str, Any], view: View) -> None:
-        """Keep what a message says of this reply."""
-        self.run = view.run
-        self.over = view.over
-        if self.is_cut:
-            return
-        self.note, self.sample_rate_hz = view.note, view.sample_rate_hz
-        self.pcm.append(message["pcm"])
-        self.words += [(start, text) for start, text in message["text"]]
-        self.rows = () if view.state == "failed" else view.rows
-        self.num_samples = view.num_samples
-
-    def close(self) -> None:
-        """Nothing more comes; a reply that was not over was stopped."""
-        if not self.over:
-            self.over, self.note = True, NOTES["stopped"]
-
-    def cut(self, num_samples: int, info: ServiceInfo) -> None:
-        """Only the first samples reached the ear; the rest was never said."""
-        whole = self.num_samples and num_samples >= self.num_samples
-        if not self.speaks or self.is_cut or whole:
-            return
-        super().cut(num_samples, info)
-        self.note = NOTES["stopped"]
-        if self.answer_clip:
-            self.answer_clip = _kept(self, partial(cut_clip, self.answer_clip, num_samples))
-
-    def sound(self) -> np.ndarray:
-        """int16 [n] of the reply, as far as it was heard; it is forgotten here."""
-        pcm = np.frombuffer(b"".join(self.pcm), "<i2").astype(np.int16)[: self.num_samples]
-        self.pcm.clear()
-        return pcm
 
 
 @dataclass(eq=False)
@@ -224,8 +137,11 @@ class Conversation:
         position = PlaybackPosition.read(heard)
         with self._writing:
             for turn in self.turns:
-                if position and turn.remembered and turn.run == position.run:
-                    turn.cut(position.samples, info)
+                if not position or not turn.remembered or turn.run != position.run or turn.is_cut:
+                    continue
+                turn.cut(position.samples, info)
+                if turn.is_cut and (clip := turn.answer_clip):
+                    turn.answer_clip = _kept(turn, partial(cut_clip, clip, turn.num_samples))
 
     def entries(self, folder: Path) -> list[dict[str, Any]]:
         """What was said so far, for the page's Transcript; sound of finished turns is written to

@@ -23,11 +23,12 @@ from moss_engine.endpoints.figures import Figures
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.recordings import Utterance
-from moss_engine.ui.conversation import Conversation, Sessions, Turn, settle
+from moss_engine.ui.conversation import Conversation, Sessions, settle
 from moss_engine.ui.facts import PageInfo, PoolWatch
-from moss_engine.ui.stream import TICK_S, Messages, ReplyClock, View, halt, messages, take, whole
+from moss_engine.ui.stream import TICK_S, Messages, messages
+from moss_engine.ui.turn import Turn
 
-ACCEPTED_SEQ = 2  # of the view behind the message that says so
+ACCEPTED_SEQ = 1  # of the message that says so
 
 
 class Handlers:
@@ -67,16 +68,8 @@ class Handlers:
         have been begun `ahead`."""
         seed = ahead.seed if ahead is not None and values["new_seed"] else None
         mode = next((mode for mode in self.facts.modes if mode.name == values["mode"]), None)
-        view = View(
-            run=run,
-            seed=form.draw_seed(values) if seed is None else seed,
-            speaks=mode is None or mode.output == "speech",
-            reads=mode is not None and mode.split_sentences,
-        )
-        clock = ReplyClock()
-        return whole(
-            view, clock, lambda view: self._told(values, view, clock, conversation, ahead, tick_s)
-        )
+        turn = Turn(run=run, seed=form.draw_seed(values) if seed is None else seed, mode=mode)
+        return _whole(turn, self._told(values, turn, conversation, ahead, tick_s))
 
     async def begin(
         self, values: dict[str, Any], said: Speech, conversation: Conversation, ahead: Ahead
@@ -88,8 +81,9 @@ class Handlers:
             if self.ingest is None or self.facts.mode(values["mode"]).input == "text":
                 return
             asked = await self.ingest.recordings.so_far(values["utterance"], said)
-            turn, seed = self._turn(values, asked), form.draw_seed(values)
-            ahead.begin(self._request(values, seed, conversation, turn))
+            mode, seed = self.facts.mode(values["mode"]), form.draw_seed(values)
+            turn = Turn(seed=seed, mode=mode, asked=asked)
+            ahead.begin(self._request(values, turn, conversation))
         except MossError:
             return
 
@@ -98,12 +92,8 @@ class Handlers:
     ) -> Messages:
         """The messages of a reply that a file holds, called `run`. It is no part of the
         conversation, of whose last reply so much was `heard`."""
-        view, clock = View(run=run, seed=0), ReplyClock()
-        return whole(
-            view,
-            clock,
-            lambda view: self._told_again(file, heard, view, clock, conversation, tick_s),
-        )
+        turn = Turn(run=run)
+        return _whole(turn, self._told_again(file, heard, turn, conversation, tick_s))
 
     def check_replay(self, file: str) -> str:
         """Why a replay file would be refused, as one sentence, or "": asked first, as a refusal
@@ -117,8 +107,7 @@ class Handlers:
     async def _told(
         self,
         values: dict[str, Any],
-        view: View,
-        clock: ReplyClock,
+        turn: Turn,
         conversation: Conversation,
         ahead: Ahead | None,
         tick_s: float,
@@ -126,60 +115,48 @@ class Handlers:
         form.check(values, self.facts, conversation.voice)
         mode = self.facts.mode(values["mode"])
         self._doubts.check(conversation.session_id, mode, values["text"])
-        asked = await self._asked(values)
-        if isinstance(asked, Utterance):
-            clock.listened_s = asked.listened_s
-        turn = self._turn(values, asked)
+        turn.asked = await self._asked(values)
         await asyncio.to_thread(conversation.cut, values["heard"], self.facts)
         conversation.note_stop(values["heard"])
         begun = None
         if ahead is not None:
-            begun = await ahead.take(self._request(values, view.seed, conversation, turn))
+            begun = await ahead.take(self._request(values, turn, conversation))
         if begun is not None:
-            clock.begun(begun.begun_s, begun.accepted_s)
+            turn.begun(begun.begun_s, begun.accepted_s)
         elif isinstance(turn.asked, Utterance) or values["heard"]:  # it stops the old reply
             await self.service.cancel_session(conversation.session_id)
-        if view.run in conversation.stopped:  # before the question came
-            yield take(halt(view), None)[0]
+        if turn.run in conversation.stopped:  # before the question came
+            turn.end("stopped")
+            yield turn.message()
             if begun is not None:
                 begun.cancel()
             return
         try:
-            reply = begun or await self.service.submit(
-                self._request(values, view.seed, conversation, turn)
-            )
-            told = messages(reply, view, clock, self.pool.counts, tick_s)
-            async with aclosing(told) as stream:
-                async for message, view in stream:
-                    turn.take(message, view)
-                    if view.accepted:
-                        self._remember(conversation, turn, view)
-                    yield message | self._told_once(message, values, view)
+            reply = begun or await self.service.submit(self._request(values, turn, conversation))
+            async with aclosing(messages(reply, turn, self.pool.counts, tick_s)) as stream:
+                async for message in stream:
+                    if turn.accepted_s is not None:
+                        self._remember(conversation, turn)
+                    yield message | self._told_once(message, values)
         finally:
             turn.close()
             await self.entries(conversation)  # whose sound becomes files, which grow old
 
-    def _told_once(
-        self, message: Mapping[str, Any], values: Mapping[str, Any], view: View
-    ) -> dict[str, Any]:
+    def _told_once(self, message: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
         """What is told of a reply besides its messages: its text ids, and once how it is made."""
         known = {"pieces": self.facts.pieces_of(message["ids"])}
-        if view.seq != ACCEPTED_SEQ:
+        if message["seq"] != ACCEPTED_SEQ:
             return known
         limits = asdict(self.pool.limits) if self.pool.limits else None
-        return known | {"recipe": form.recipe(values, self.facts, view.seed), "limits": limits}
+        recipe = form.recipe(values, self.facts, message["seed"])
+        return known | {"recipe": recipe, "limits": limits}
 
     async def _told_again(
-        self,
-        file: str,
-        heard: str,
-        view: View,
-        clock: ReplyClock,
-        conversation: Conversation,
-        tick_s: float,
+        self, file: str, heard: str, turn: Turn, conversation: Conversation, tick_s: float
     ) -> Messages:
         await asyncio.to_thread(conversation.cut, heard, self.facts)
         facts, recording = self.facts, form.read_replay(file, self.facts)
+        turn.seed = recording.seed
         await self.service.cancel_session(conversation.session_id)
         reply = await self.service.submit(
             Request(
@@ -193,10 +170,10 @@ class Handlers:
                 visitor=conversation.visitor,
             )
         )
-        known = {"seed": recording.seed, "recipe": recording.recipe}
-        async with aclosing(messages(reply, view, clock, self.pool.counts, tick_s)) as stream:
-            async for message, _ in stream:
-                yield message | known | {"pieces": facts.pieces_of(message["ids"])}
+        async with aclosing(messages(reply, turn, self.pool.counts, tick_s)) as stream:
+            async for message in stream:
+                pieces = facts.pieces_of(message["ids"])
+                yield message | {"recipe": recording.recipe, "pieces": pieces}
 
     async def _asked(self, values: dict[str, Any]) -> str | Utterance:
         """What was typed, or what was said, with its codes."""
@@ -206,27 +183,18 @@ class Handlers:
             raise ParameterError("This page takes no recordings; type your question.")
         return await self.ingest.recordings.said(values["utterance"])
 
-    def _turn(self, values: dict[str, Any], asked: str | Utterance) -> Turn:
-        mode = self.facts.mode(values["mode"])
-        speaks = mode.output == "speech"
-        return Turn(
-            asked, mode.history, speaks, mode.split_sentences, through_text=mode.through_text
-        )
-
-    def _request(
-        self, values: dict[str, Any], seed: int, conversation: Conversation, turn: Turn
-    ) -> Request:
+    def _request(self, values: dict[str, Any], turn: Turn, conversation: Conversation) -> Request:
         history = conversation.history(turn) if turn.remembered else ()
         session_id, said = conversation.session_id, turn.content
-        request = form.request_of(values, self.facts, seed, history, said, session_id)
+        request = form.request_of(values, self.facts, turn.seed, history, said, session_id)
         return replace(request, visitor=conversation.visitor)
 
     @staticmethod
-    def _remember(conversation: Conversation, turn: Turn, view: View) -> None:
+    def _remember(conversation: Conversation, turn: Turn) -> None:
         """A turn was accepted; what did not fit beside it is history no longer."""
         if turn not in conversation.turns:
-            conversation.forget(view.num_left_out)
-            turn.left_out = conversation.forgotten if view.num_left_out else 0
+            conversation.forget(turn.num_left_out)
+            turn.left_out = conversation.forgotten if turn.num_left_out else 0
         conversation.add(turn)
 
     async def entries(self, conversation: Conversation) -> list[dict[str, Any]]:
@@ -247,3 +215,16 @@ class Handlers:
         conversation.note_stop(heard)
         await self.service.cancel_session(conversation.session_id)
         return self.sessions.renew(conversation)
+
+
+async def _whole(turn: Turn, told: Messages) -> Messages:
+    """Every message of a reply, the first of them before anything is begun; a MossError of `told`
+    is the last one."""
+    yield turn.message()
+    try:
+        async with aclosing(told) as rest:
+            async for message in rest:
+                yield message
+    except MossError as error:
+        turn.end("failed", str(error))
+        yield turn.message()

@@ -16,7 +16,8 @@ from moss_engine.ui.audio_in import ingest as module
 from moss_engine.ui.audio_in import recordings
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.recordings import Recordings
-from moss_engine.ui.conversation import Sessions, Turn
+from moss_engine.ui.conversation import Sessions
+from moss_engine.ui.turn import Turn
 from tests.ui.page_support import FakeService, soon
 
 RATE_HZ = 16_000
@@ -137,7 +138,7 @@ async def test_a_conversation_outlives_its_session_by_its_name_until_it_is_renew
     kept = Sessions(FakeService())
     first = kept.of("session", name=KEY)
     assert kept.of("session", name=KEY) is first and kept.of("session") is not first
-    first.turns.append(Turn("Hello.", True))
+    first.turns.append(Turn())
     await kept.come_back("another session", "visitor", KEY)
     assert kept.find(KEY) is first and first.session_id == "another session"
     first.voice = "voice"

@@ -21,11 +21,12 @@ from moss_engine.api.tokens import Row, code_of
 from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest, MicSession
-from moss_engine.ui.conversation import Conversation, Turn, write_clip
+from moss_engine.ui.conversation import Conversation, write_clip
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.own_voices import take_sample
-from moss_engine.ui.stream import ReplyClock, View, messages
+from moss_engine.ui.stream import messages
+from moss_engine.ui.turn import Turn
 from tests.ui.page_support import CODE_SAMPLES, IDS, INFO, FakeService, Script, no_room, soon
 
 VALUES = {**form.defaults(PageInfo.of(INFO)), "text": "Hello there.", "seed": 7, "new_seed": False}
@@ -164,19 +165,13 @@ class Told:
         self.acknowledged.append(samples)
 
 
-async def pairs(stream) -> list[dict]:
-    return [message async for message, _ in stream]
-
-
 async def no_pool(*, now: bool):
     return {}
 
 
 async def test_sound_is_acknowledged_as_a_listener_hears_it():
     now, told = [0.0], Told()
-    view, clock = View("run", 0), ReplyClock(lambda: now[0])
-    stream = messages(told, view, clock, no_pool)
-    task = asyncio.ensure_future(pairs(stream))
+    task = asyncio.ensure_future(collect(messages(told, Turn(clock=lambda: now[0]), no_pool)))
     assert await soon(lambda: len(told.acknowledged) > 8)
     assert told.acknowledged[-1] == 0, "nothing was heard yet"
     now[0] = 1.5
@@ -368,7 +363,7 @@ def test_the_silence_that_nobody_was_sent_belongs_to_the_first_code():
     assert [cut.num_codes(count) for count in (0, 1, CODE_SAMPLES)] == [0, 2, 2]
     rows = tuple(Row(IDS.modality_pad, code) for code in range(5))
     for info, heard in ((INFO, rows[:1]), (cut, rows[:2])):
-        turn = Turn("Hello", True, rows=rows, num_samples=5 * CODE_SAMPLES)
+        turn = Turn(rows=rows, num_samples=5 * CODE_SAMPLES)
         turn.cut(CODE_SAMPLES, info)
         assert turn.rows == heard
 

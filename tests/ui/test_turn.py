@@ -20,7 +20,8 @@ from moss_engine.api.events import (
 )
 from moss_engine.api.tokens import Modality, Row
 from moss_engine.audio.pcm import to_pcm16
-from moss_engine.ui.stream import View, Wire, fail, fold, take, to_wire, urgent
+from moss_engine.ui.stream import Wire, to_wire
+from moss_engine.ui.turn import Turn
 
 RATE_HZ = 1000
 
@@ -50,11 +51,11 @@ REPLY: list[Event] = [
 ]
 
 
-def folded(events: list[Event]) -> View:
-    view = View("run", 3)
+def folded(events: list[Event], **known) -> Turn:
+    turn = Turn(run="run", seed=3, clock=lambda: 100.0, **known)
     for event in events:
-        view = fold(view, event)
-    return view
+        turn.fold(event)
+    return turn
 
 
 def decode(message: dict) -> np.ndarray:
@@ -63,98 +64,78 @@ def decode(message: dict) -> np.ndarray:
 
 @given(st.lists(st.booleans(), min_size=len(REPLY), max_size=len(REPLY)))
 def test_messages_joined_are_the_reply_however_often_one_is_taken(sends):
-    view, messages = View("run", 3), []
+    turn, messages = folded([]), []
     for event, send in zip(REPLY, sends, strict=True):
-        view = fold(view, event)
+        turn.fold(event)
         if send:
-            message, view = take(view, event.time_s)
-            messages.append(message)
-    message, view = take(view, 1.0)
-    messages.append(message)
+            messages.append(turn.message())
+    messages.append(turn.message())
     chunks = [event.samples for event in REPLY if isinstance(event, AudioChunk)]
-    assert np.array_equal(
-        np.concatenate([decode(m) for m in messages]), to_pcm16(np.concatenate(chunks))
-    )
+    pcm = to_pcm16(np.concatenate(chunks))
+    assert np.array_equal(np.concatenate([decode(m) for m in messages]), pcm)
     assert [tuple(delta) for m in messages for delta in m["text"]] == [(0, "Good"), (300, " day")]
     assert [shown for m in messages for shown in m["ids"]] == [65, ~9]
     assert [m["seq"] for m in messages] == list(range(len(messages)))
-    assert [m["end"] for m in messages[:-1]].count(True) == sends[-1]
-    assert message["end"]
+    assert [m["end"] for m in messages[:-1]].count(True) == sends[-1] and messages[-1]["end"]
+    assert turn.rows == (Row(65, 1), Row(2, 9)) and turn.transcript == "Good day"
+    assert np.array_equal(turn.sound(), pcm)
 
 
 def test_state_follows_the_events():
-    states = [fold(folded(REPLY[:i]), REPLY[i]).state for i in range(len(REPLY))]
+    states = [folded(REPLY[: i + 1]).state for i in range(len(REPLY))]
     assert states == ["waiting", *["thinking"] * 4, *["speaking"] * 3, "done"]
 
 
 @pytest.mark.parametrize(
-    ("reason", "state", "has_note"),
+    ("end", "state", "note"),
     [
-        (FinishReason.STOP, "done", False),
-        (FinishReason.LENGTH, "length", True),
-        (FinishReason.CANCELLED, "stopped", True),
+        (finished(10.8), "done", ""),
+        (finished(10.8, FinishReason.LENGTH), "length", "cut at its length limit"),
+        (finished(10.8, FinishReason.CANCELLED), "stopped", "Stopped."),
+        (Failed("r", 10.9, 1, "E_ENGINE", "The engine stopped."), "failed", "The engine stopped."),
     ],
 )
-def test_the_way_it_ended_is_said(reason, state, has_note):
-    view = fold(folded(REPLY[:-1]), finished(10.8, reason))
-    assert (view.state, bool(view.note), view.over) == (state, has_note, True)
-    assert take(view, 1.0)[1].rows == (Row(65, 1), Row(2, 9))
-
-
-def test_a_failure_is_shown_as_it_stands():
-    view = fold(folded(REPLY[:3]), Failed("r", 10.9, 1, "E_ENGINE", "The engine stopped."))
-    message, _ = take(view, 10.9)
-    assert (message["state"], message["note"], message["end"]) == (
-        "failed",
-        "The engine stopped.",
-        True,
-    )
-    assert fail(View("run", 0), "No.").over
+def test_the_way_it_ended_is_said(end, state, note):
+    message = folded([*REPLY[:-1], end, *REPLY[:3]]).message()
+    assert (message["state"], message["end"]) == (state, True)
+    assert note in message["note"] and bool(message["note"]) is bool(note)
 
 
 def test_stages_are_seconds_since_the_request_was_accepted():
-    message, _ = take(folded(REPLY), 1.5)
+    now = [99.6]
+    turn = Turn(clock=lambda: now[0])
+    for now[0], event in zip([100.0] * len(REPLY), REPLY, strict=True):
+        turn.fold(event)
+    now[0] = 101.5
+    message = turn.message()
     assert message["stages"] == pytest.approx(
-        {"accepted": 0.0, "started": 0.2, "first_row": 0.3, "first_chunk": 0.5, "finished": 0.8}
-    )
+        {"received": -0.4, "accepted": 0.0, "started": 0.2, "first_row": 0.3, "first_chunk": 0.5,
+         "finished": 0.8}
+    )  # fmt: skip
     assert message["now_s"] == pytest.approx(1.5)
     assert message["figures"]["ttfa_ms"] == pytest.approx(500)
 
 
-def test_what_came_before_the_request_was_accepted_is_a_negative_time():
-    message, _ = take(fold(View("run", 3, received_s=-0.4), REPLY[0]), 1.0)
-    assert message["stages"]["received"] == pytest.approx(-0.4)
-
-
-def test_a_listener_hears_from_the_first_chunk_on_and_never_more_than_was_made():
-    view = folded(REPLY)
-    assert [view.heard_samples(now_s) for now_s in (0.5, 0.75, 99.0)] == [0, 250, 500]
-    assert view.heard_samples(None) == folded(REPLY[:4]).heard_samples(99.0) == 0
-
-
 def test_news_that_cannot_wait():
-    waits = [not urgent(event, folded(REPLY[:i])) for i, event in enumerate(REPLY)]
-    assert [type(event).__name__ for event, wait in zip(REPLY, waits, strict=True) if wait] == [
-        "TextDelta",
-        "Sampled",
-        "TextDelta",
-    ]
+    turn = folded([])
+    waits = [type(event).__name__ for event in REPLY if not turn.fold(event)]
+    assert waits == ["TextDelta", "Sampled", "TextDelta"]
 
 
 def test_the_replica_that_makes_a_reply_is_told_with_every_message():
-    view = folded([REPLY[0], Placed("r", 0.1, 0, "a1", False, 2), *REPLY[1:4]])
-    message, _ = take(view, 0.4)
-    placed = message["placed"]
+    turn = folded([REPLY[0], Placed("r", 0.1, 0, "a1", False, 2), *REPLY[1:4]])
+    placed = turn.message()["placed"]
     assert (placed["replica"], placed["is_preferred"], placed["num_resumes"]) == ("a1", False, 2)
-    assert take(folded(REPLY[:3]), 0.3)[0]["placed"] is None
+    assert folded(REPLY[:3]).message()["placed"] is None
 
 
 def test_a_reply_that_waits_for_another_replica_says_so_until_it_goes_on():
     for place in range(3, len(REPLY) - 1):
-        before = folded(REPLY[:place])
-        waits = fold(before, Waiting("r", 9.0, before.timeline.num_rows))
-        assert waits.state == "waiting" and not waits.over
-        assert fold(waits, REPLY[place]).state == fold(before, REPLY[place]).state
+        turn = folded(REPLY[:place])
+        turn.fold(Waiting("r", 9.0, turn.timeline.num_rows))
+        assert turn.state == "waiting" and not turn.over
+        turn.fold(REPLY[place])
+        assert turn.state == folded(REPLY[: place + 1]).state
 
 
 # What travels of the messages, and that nothing is lost by what is left out.

@@ -27,7 +27,8 @@ from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.build import build_listening_service
 from moss_engine.client import open_service
 from moss_engine.config import EngineConfig, TalkConfig
-from moss_engine.ui.audio_in.ingest import AudioIngest, BlockResult, MicSession, open_ingest
+from moss_engine.ui.audio_in.ingest import AudioIngest, open_ingest
+from moss_engine.ui.audio_in.microphone import BlockResult, MicSession
 from scripts.bench.common import Report, machine
 from scripts.sentences import sentence
 

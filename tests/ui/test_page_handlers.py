@@ -20,7 +20,8 @@ from moss_engine.api.service import ClonedVoice, hear
 from moss_engine.api.tokens import Row, code_of
 from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.ui import form
-from moss_engine.ui.audio_in.ingest import AudioIngest, MicSession
+from moss_engine.ui.audio_in.ingest import AudioIngest
+from moss_engine.ui.audio_in.microphone import MicSession
 from moss_engine.ui.conversation import Conversation, write_clip
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers

@@ -16,7 +16,8 @@ from moss_engine.api.request import Speech
 from moss_engine.audio.follower import TAIL_S
 from moss_engine.audio.turn_taking import LEAD_S, RATE_HZ
 from moss_engine.ui.audio_in import recordings
-from moss_engine.ui.audio_in.ingest import AudioIngest, MicSession
+from moss_engine.ui.audio_in.ingest import AudioIngest
+from moss_engine.ui.audio_in.microphone import MicSession
 from moss_engine.ui.entrance.guard import Calls, Guard
 from moss_engine.ui.entrance.upload import MAX_FILE_BYTES, Upload
 from tests.ui.page_support import asked
@@ -175,7 +176,7 @@ async def test_without_a_detector_only_the_button_works():
 )
 async def test_files_of_any_rate_are_encoded_at_their_own(ingest, rate_hz, form):
     answer = await ingest.read_file("visitor", file_of(tone(1.0, 0.5, rate_hz), rate_hz, form))
-    said = await ingest.recordings.said(answer.utterance)
+    said = await ingest.recordings.said(answer.key)
     assert (
         said.rate_hz == rate_hz
         and said.codes[1] in (99, 100)
@@ -196,7 +197,7 @@ async def test_utterances_are_joined_in_order(ingest):
             await ingest.recordings.said(wrong)
     file = await ingest.read_file("visitor", file_of(tone(1.0, 0.5, 8000), 8000))
     with pytest.raises(ParameterError, match="sample rates"):
-        await ingest.recordings.said(f"{keys[0]}+{file.utterance}")
+        await ingest.recordings.said(f"{keys[0]}+{file.key}")
 
 
 async def test_recordings_are_bounded_together(ingest, monkeypatch):

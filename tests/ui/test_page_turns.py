@@ -14,7 +14,8 @@ from moss_engine.audio import turn_judge
 from moss_engine.audio.hearing import MOST_S
 from moss_engine.audio.turn_judge import WAITS_S
 from moss_engine.audio.turn_taking import END_S, FRAME_S, RATE_HZ
-from moss_engine.ui.audio_in.ingest import LOOK_S, AudioIngest, MicSession
+from moss_engine.ui.audio_in.ingest import AudioIngest
+from moss_engine.ui.audio_in.microphone import LOOK_S, MicSession
 from tests.ui.test_page_ingest import Loud, silence, tone
 
 BLOCK_S = 0.064

@@ -34,8 +34,8 @@ class Upload:
         try:
             with self._ingest.receiving(visitor):
                 body = await read_body(receive, MAX_FILE_BYTES, TOO_LARGE)
-                heard = await self._ingest.read_file(visitor, body)
+                kept = await self._ingest.read_file(visitor, body)
         except MossError as error:
             await answer(send, error.http_status, {"detail": str(error), "code": error.code})
             return
-        await answer(send, 200, {"utterance": heard.utterance, "seconds": heard.seconds})
+        await answer(send, 200, {"utterance": kept.key, "seconds": kept.seconds})

@@ -1,7 +1,7 @@
 """What visitors say: what their microphones heard, files, and their codes.
 
-Files and what microphones heard go in; out come *recordings*, which the service understands from the
-moment they are complete. A request names an *utterance*: one recording or several, joined.
+Files and what microphones heard go in; out come *recordings*, which the service understands from
+the moment they are complete. A request names an *utterance*: one recording or several, joined.
 Nothing is written to disk, and all of it is bounded: bytes, seconds, files and waiting work.
 """
 

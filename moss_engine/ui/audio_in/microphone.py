@@ -1,4 +1,4 @@
-"""The microphone of an open tab: its blocks in their order, and the recordings and turns in them."""
+"""The microphone of an open tab: its blocks in their order, recordings and turns in them."""
 
 from __future__ import annotations
 

@@ -17,14 +17,7 @@ from moss_engine.api.small_files import read_json
 from moss_engine.codec.files import check_state, read_tensors
 from moss_engine.codec.load import load_codec
 from moss_engine.codec.moss.flow.weights import flow_shapes, read_flow_config
-from moss_engine.codec.moss.load import (
-    CONFIG,
-    FLOW_CHUNK,
-    FLOW_WHOLE,
-    HIFT,
-    is_moss_codec,
-    read_configs,
-)
+from moss_engine.codec.moss.load import CONFIG, FLOW_CHUNK, HIFT, is_moss_codec, read_configs
 from moss_engine.codec.moss.speaker import CAMPPLUS_NAME, INSTALL, SpeakerEncoder
 from moss_engine.codec.moss.voice import list_voices, load_voice
 from moss_engine.codec.moss.whisper import (
@@ -120,8 +113,7 @@ def check_codec(folder: Path, voices: Path) -> Iterator[Finding]:
     yield from _look(PREPROCESSOR_NAME, lambda: _settings(folder))
     yield from _look("model.safetensors", lambda: _encoder_tensors(folder))
     yield from _look(CONFIG, lambda: _describe_decoder(folder))
-    for name in (FLOW_WHOLE, FLOW_CHUNK):
-        yield from _look(name, lambda name=name: _flow_tensors(folder, name))
+    yield from _look(FLOW_CHUNK, lambda: _flow_tensors(folder))
     yield from _look(HIFT, lambda: _hift_tensors(folder))
     yield from _look(CAMPPLUS_NAME, lambda: _speaker(folder))
     yield from _check_voices(folder, voices)
@@ -139,9 +131,9 @@ def require_codec_tensors(folder: Path) -> None:
             _encoder_tensors,
             _describe_decoder,
             _hift_tensors,
+            _flow_tensors,
         ):
             check(folder)
-        _flow_tensors(folder, FLOW_CHUNK)
 
 
 def _describe_encoder(folder: Path) -> str:
@@ -168,9 +160,9 @@ def _describe_decoder(folder: Path) -> str:
     return f"{flow.code_rate_hz:g} codes/s -> {flow.num_mels} mel bands -> {hift.sample_rate_hz} Hz"
 
 
-def _flow_tensors(folder: Path, name: str) -> str:
-    shapes = flow_shapes(read_flow_config(folder / CONFIG))
-    check_state(read_tensors(folder / name), shapes, folder / name)
+def _flow_tensors(folder: Path) -> str:
+    shapes, path = flow_shapes(read_flow_config(folder / CONFIG)), folder / FLOW_CHUNK
+    check_state(read_tensors(path), shapes, path)
     return f"{len(shapes)} tensors"
 
 

@@ -66,8 +66,8 @@ PARTS = (
          r"model-\d+-of-\d+\.safetensors")),
     Part("MOSS-Speech-Codec", "eeec733e4e1dea7da444d332d8e1621ef257414c", CODEC_FOLDER,
          (r"config\.json", r"preprocessor_config\.json", r"model\.safetensors",
-         r"flow/config\.yaml", r"flow/flow\.pt",
-          r"flow/flow-chunk-5\.pt", r"flow/hift\.pt", r"flow/campplus\.onnx")),
+         r"flow/config\.yaml", r"flow/flow-chunk-5\.pt", r"flow/hift\.pt",
+         r"flow/campplus\.onnx")),
 )  # fmt: skip
 
 

@@ -3,11 +3,9 @@
 The MOSS-Speech codec alone: codes in between, no language model.
 
     python -m scripts.revoice sample.wav again.wav --voice Anna
-    python -m scripts.revoice sample.wav again.wav --voice Anna --whole
 
-The first goes chunk by chunk, as answers are spoken, the second in one run, with the weights made
-for that. What comes out is as good as the codec can sound; it tells what to blame when an answer
-does not.
+It goes chunk by chunk, as answers are spoken. What comes out is as good as the codec can sound; it
+tells what to blame when an answer does not.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 
-from moss_engine.api.errors import ParameterError
 from moss_engine.audio.file import read_audio
 from moss_engine.audio.pcm import save_wav, to_pcm16
 from moss_engine.codec.base import MOSS_MEL
@@ -32,9 +29,6 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("out", type=Path, help="WAV file to write")
     parser.add_argument(
         "--voice", metavar="NAME", help="an installed voice (default: the first one)"
-    )
-    parser.add_argument(
-        "--whole", action="store_true", help="in one run instead of chunk by chunk; HiFT only"
     )
     parser.add_argument(
         "--codec",
@@ -63,28 +57,17 @@ def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
     require_recording(args.sample)
     require_place(args.out, "name another file")
-    from moss_engine.codec.moss.load import load_moss_codec, load_voices, speak_whole
-    from moss_engine.codec.moss.whisper import load_whisper_vq
+    from moss_engine.codec.moss.load import load_moss_codec
     from moss_engine.runtime.make import resolve_device
 
     wave, rate_hz = read_audio(args.sample)
     device = resolve_device(args.device)
-    if args.whole:
-        voices = {voice.name: voice for voice in load_voices(args.codec, args.voices)}
-        voice = voices.get(args.voice or next(iter(voices)))
-        if voice is None:
-            raise ParameterError(
-                f"voice {args.voice!r} is unknown; choose one of {', '.join(voices)}."
-            )
-        codes = load_whisper_vq(args.codec, device).encode(wave, rate_hz)
-        again = speak_whole(args.codec, codes, voice, device, dtype=args.codec_dtype)
-    else:
-        codec = load_moss_codec(
-            args.codec, device, dtype=args.codec_dtype, voices=args.voices, max_together=1
-        )
-        codes = codec.encode(wave, rate_hz)
-        stream = codec.open_stream(args.voice)
-        again = np.concatenate([stream.push(codes), stream.flush()])
+    codec = load_moss_codec(
+        args.codec, device, dtype=args.codec_dtype, voices=args.voices, max_together=1
+    )
+    codes = codec.encode(wave, rate_hz)
+    stream = codec.open_stream(args.voice)
+    again = np.concatenate([stream.push(codes), stream.flush()])
     save_wav(args.out, to_pcm16(again), MOSS_MEL.sample_rate_hz)
     print(f"{args.out}: {len(codes)} codes, {len(again) / MOSS_MEL.sample_rate_hz:.2f} s")
 

@@ -19,7 +19,7 @@ import torch
 from moss_engine import build
 from moss_engine.api.errors import MossError
 from moss_engine.checkup import require_network_tensors
-from moss_engine.codec.moss.load import CONFIG, FLOW_CHUNK, FLOW_WHOLE, HIFT
+from moss_engine.codec.moss.load import CONFIG, FLOW_CHUNK, HIFT
 from moss_engine.codec.moss.whisper import PREPROCESSOR_NAME
 from moss_engine.config import EngineConfig
 from moss_engine.models.checkpoint import FILE_NAME, INDEX_NAME, expected_tensors, save_tensors
@@ -136,9 +136,7 @@ def tensor(name: str, value: torch.Tensor | None) -> Damage:
 
 MODEL, CODEC = "model/config.json", "codec/config.json"
 SHARD = "model/model-00002-of-00002.safetensors"
-DECODER, FLOW, CHUNKED, VOCODER = (
-    f"codec/{name}" for name in (CONFIG, FLOW_WHOLE, FLOW_CHUNK, HIFT)
-)
+DECODER, CHUNKED, VOCODER = (f"codec/{name}" for name in (CONFIG, FLOW_CHUNK, HIFT))
 PREPROCESSOR, VOICE = f"codec/{PREPROCESSOR_NAME}", "codec/voices/tiny/voice.json"
 BIAS = "encoder_proj.bias"
 FAULTS: dict[str, tuple[str, Damage, str]] = {
@@ -164,7 +162,7 @@ FAULTS: dict[str, tuple[str, Damage, str]] = {
     "no flow settings": (DECODER, Path.unlink, "config.yaml is missing"),
     "half a flow": (CHUNKED, cut(3000), "flow-chunk-5.pt holds no tensors"),
     "a flow without a tensor": (CHUNKED, tensor(BIAS, None), f"flow-chunk-5.pt lacks {BIAS}"),
-    "a flow of another shape": (FLOW, tensor(BIAS, torch.zeros(3)), f"{BIAS} (3,)"),
+    "a flow of another shape": (CHUNKED, tensor(BIAS, torch.zeros(3)), f"{BIAS} (3,)"),
     "a vocoder with one more": (VOCODER, tensor("extra.bias", torch.zeros(3)),
                                 "hift.pt has unknown extra.bias"),
     "no speaker network": ("codec/flow/campplus.onnx", Path.unlink, "campplus.onnx is missing"),

@@ -9,16 +9,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from moss_engine.api.errors import (
-    CheckpointError,
-    MelSpecError,
-    MissingPackageError,
-    ParameterError,
-)
+from moss_engine.api.errors import CheckpointError, MelSpecError, MissingPackageError
 from moss_engine.codec.base import MOSS_MEL, MelSpec
 from moss_engine.codec.files import check_state, read_tensors
 from moss_engine.codec.moss.codec import CHUNK_CODES, MossCodec, RunChunks
-from moss_engine.codec.moss.flow.network import flow_voice, run_chunks, whole_mel
+from moss_engine.codec.moss.flow.network import run_chunks
 from moss_engine.codec.moss.flow.weights import (
     FlowConfig,
     FlowWeights,
@@ -30,7 +25,7 @@ from moss_engine.codec.moss.speaker import CAMPPLUS_NAME, SpeakerEncoder
 from moss_engine.codec.moss.voice import Speaker, Voice, advice, list_voices, load_voice, make_voice
 from moss_engine.codec.moss.whisper import WhisperVqConfig, codec_digest, load_whisper_vq
 from moss_engine.codec.vocoder.hift.cuda import CudaHift
-from moss_engine.codec.vocoder.hift.generator import Hift, source_noise, whole_wave
+from moss_engine.codec.vocoder.hift.generator import Hift
 from moss_engine.codec.vocoder.hift.weights import (
     HiftConfig,
     HiftWeights,
@@ -44,9 +39,8 @@ from moss_engine.codec.vocoder.stream import MelVocoder, StreamedMelVocoder
 
 FLOW_FOLDER = "flow"
 CONFIG = f"{FLOW_FOLDER}/config.yaml"
-FLOW_WHOLE = f"{FLOW_FOLDER}/flow.pt"
 FLOW_CHUNK = f"{FLOW_FOLDER}/flow-chunk-5.pt"
-"""Trained with chunks of CHUNK_CODES, FLOW_WHOLE without."""
+"""Trained with chunks of CHUNK_CODES."""
 HIFT = f"{FLOW_FOLDER}/hift.pt"
 
 
@@ -55,11 +49,9 @@ def is_moss_codec(folder: Path) -> bool:
     return (folder / FLOW_FOLDER).is_dir()
 
 
-def load_flow(
-    folder: Path, device: torch.device, dtype: torch.dtype, *, whole: bool = False
-) -> FlowWeights:
-    """The flow for chunks of CHUNK_CODES, or for `whole` replies; raises CheckpointError."""
-    config, path = read_flow_config(folder / CONFIG), folder / (FLOW_WHOLE if whole else FLOW_CHUNK)
+def load_flow(folder: Path, device: torch.device, dtype: torch.dtype) -> FlowWeights:
+    """The flow for chunks of CHUNK_CODES; raises CheckpointError."""
+    config, path = read_flow_config(folder / CONFIG), folder / FLOW_CHUNK
     tensors = read_tensors(path)
     check_state(tensors, flow_shapes(config), path)
     return pack_flow(tensors, config, device, dtype)
@@ -173,22 +165,6 @@ def load_moss_codec(
     )
     codec.open_stream()  # the default voice's prompt, before anybody waits for it
     return codec
-
-
-def speak_whole(
-    folder: Path, codes: Sequence[int], voice: Voice, device: torch.device, *, dtype: str = "auto"
-) -> np.ndarray:
-    """Codes -> samples float32 [codes * 1920] in one run, with HiFT and FLOW_WHOLE.
-
-    Time and memory grow with the square of the length. Raises CheckpointError and ParameterError.
-    """
-    num_codes = WhisperVqConfig.from_folder(folder).num_codes
-    if not codes or not 0 <= min(codes) <= max(codes) < num_codes:
-        raise ParameterError(f"A reply has one or more codes, from 0 to {num_codes - 1}.")
-    flow = load_flow(folder, device, codec_dtype(dtype, device), whole=True)
-    hift = load_hift(folder, device)
-    mel = whole_mel(flow, flow_voice(flow, voice.codes, voice.mel, voice.speaker), codes, None)
-    return whole_wave(hift, mel, source_noise(hift.config).to(device)).cpu().numpy()
 
 
 def load_voices(folder: Path, voices: Path | None) -> Sequence[Voice]:

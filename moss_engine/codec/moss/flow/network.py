@@ -1,4 +1,4 @@
-"""Codes -> mel, whole or chunk by chunk, in a voice: the conformer's mu [frames, mels], the prior
+"""Codes -> mel, chunk by chunk, in a voice: the conformer's mu [frames, mels], the prior
 mean, then Euler steps along the estimator's velocity field; and what a flow keeps between chunks.
 
 The conformer's attention looks at relative positions through sines and cosines. A score of the
@@ -10,11 +10,9 @@ A voice's prompt is run once; its memory is then only read. A reply adds a ring 
 (`weights.Transformer`), so that one row of `channels` values stands for keys and values of all
 heads. It has no positions: the order within a ring does not matter.
 
-Whole and chunked give the same mel for weights that were trained with chunks (`encode_whole` and
-`solve` with `chunk_codes`), as long as a reply is no longer than the window that its memory keeps.
-`Rows` says what a frame may look back at: a whole run has everything at hand (`WholeRows`), a chunk
-has its streams' memories (`ChunkRows`). All activations are [rows, frames, channels], a row being
-one stream with or one without conditions.
+The mel is that of one run over all codes, as long as a reply is no longer than the window that its
+memory keeps. All activations are [rows, frames, channels], a row being one stream with or one
+without conditions.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -170,20 +167,6 @@ LOOK_BACK = 2
 """Codes before a chunk that its look-ahead convolutions read again."""
 
 
-def encode_whole(weights: FlowWeights, codes: Tensor, chunk_codes: int | None) -> Tensor:
-    """int64 [codes] -> [codes * ratio, mels] in one run. With `chunk_codes`, a code sees no later
-    chunk, but for the look-ahead; without, all see all."""
-    config, encoder = weights.config, weights.encoder
-    outside = codes.new_full((LOOK_BACK,), -1), codes.new_full((config.look_ahead,), -1)
-    x = embedded(weights, torch.cat([outside[0], codes, outside[1]])[None])
-    x = _blocks_whole(encoder.blocks, x, chunk_codes, weights)
-    x = upsampled(weights, x, x.new_zeros(1, 2, config.width))
-    x = _blocks_whole(
-        encoder.up_blocks, x, chunk_codes * config.ratio if chunk_codes else None, weights
-    )
-    return finished(weights, x)[0]
-
-
 def encode_chunk(weights: FlowWeights, memories: Sequence[FlowMemory], windows: Tensor) -> Tensor:
     """The next chunk of each stream: int64 [streams, 2 + chunk + look-ahead] -> mu.
 
@@ -235,21 +218,6 @@ def finished(weights: FlowWeights, x: Tensor) -> Tensor:
     return linear(x.to(weights.dtype), weights.encoder.project).to(weights.noise.dtype)
 
 
-def _blocks_whole(
-    blocks: Sequence[ConformerBlock], x: Tensor, chunk: int | None, weights: FlowWeights
-) -> Tensor:
-    positions = torch.arange(x.shape[1], device=x.device)
-    mask = None
-    if chunk is not None:
-        mask = positions[None, :] // chunk > positions[:, None] // chunk  # what may not be seen
-    waves = waves_of(positions, weights.config.width, weights.noise.dtype)
-    for block in blocks:
-        query, key, value = _projected(block, x, weights)
-        x = x + _attended(block, query[0], key[0], value[0], waves, waves, mask)[None]
-        x = _fed(block, x, weights)
-    return x
-
-
 @dataclass(frozen=True)
 class _Past:
     """One stream's view of one conformer: its ring and the prompt's, slots, first position."""
@@ -298,7 +266,7 @@ def _blocks_chunk(
             rows = past.ring.seen(i, past.parts)
             if past.prompt is not None:
                 rows = torch.cat([past.prompt.seen(i, everything), rows], 1)
-            mixed.append(_attended(block, query[n], rows[0], rows[1], own[n], seen[n], None))
+            mixed.append(_attended(block, query[n], rows[0], rows[1], own[n], seen[n]))
         x = _fed(block, x + torch.stack(mixed), weights)
     return x
 
@@ -323,13 +291,7 @@ def _projected(
 
 
 def _attended(
-    block: ConformerBlock,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    own: Tensor,
-    seen: Tensor,
-    mask: Tensor | None,
+    block: ConformerBlock, query: Tensor, key: Tensor, value: Tensor, own: Tensor, seen: Tensor
 ) -> Tensor:
     """query [n, width]; key, value [keys, width]; waves [n, width], [keys, width] -> [n, width]"""
     heads, size = block.bias_content.shape
@@ -343,8 +305,6 @@ def _attended(
     )
     content = torch.matmul(query + block.bias_content[:, None], key.transpose(-1, -2)).to(own.dtype)
     scores = (content + torch.matmul(turned, seen.t())) / math.sqrt(size)
-    if mask is not None:
-        scores = scores.masked_fill(mask, -torch.inf)
     mixed = (
         torch.matmul(scores.softmax(-1).to(value.dtype), value)
         .transpose(0, 1)
@@ -372,22 +332,9 @@ def norm(x: Tensor, affine: Affine, eps: float) -> Tensor:
 TAPS = 3
 
 
-class Rows(Protocol):
-    """Where the rows of a layer look back to. Layers of both kinds are numbered in the order they
-    run."""
-
-    def window(self, layer: int, x: Tensor) -> Tensor:
-        """[rows, frames, inputs] -> [rows, frames, 3 * inputs]: with two predecessors."""
-        ...
-
-    def attend(self, layer: int, noted: Tensor, query: Tensor) -> Tensor:
-        """noted [rows, frames, channels], query [rows, frames * heads, channels] -> mixtures."""
-        ...
-
-
 def solve(
     weights: FlowWeights,
-    rows: Sequence[Rows],
+    rows: Sequence[ChunkRows],
     noise: Tensor,
     mu: Tensor,
     speaker: Tensor,
@@ -408,7 +355,7 @@ def solve(
     return x
 
 
-def velocity(weights: FlowWeights, rows: Rows, inputs: Tensor, step: int) -> Tensor:
+def velocity(weights: FlowWeights, rows: ChunkRows, inputs: Tensor, step: int) -> Tensor:
     """[rows, frames, input channels] -> [rows, frames, mels]"""
     estimator, dtype = weights.estimator, weights.dtype
     convolution = layer = 0
@@ -431,7 +378,7 @@ def velocity(weights: FlowWeights, rows: Rows, inputs: Tensor, step: int) -> Ten
 
 
 def _residual(
-    stage: Stage, rows: Rows, convolution: int, x: Tensor, step: int, dtype: torch.dtype
+    stage: Stage, rows: ChunkRows, convolution: int, x: Tensor, step: int, dtype: torch.dtype
 ) -> Tensor:
     hidden, straight = linear(rows.window(convolution, x.to(dtype)), stage.first).chunk(2, -1)
     hidden = F.mish(norm(hidden, stage.first_norm, EPS)) + stage.time[step]
@@ -440,7 +387,7 @@ def _residual(
 
 
 def _transformed(
-    block: Transformer, rows: Rows, layer: int, x: Tensor, dtype: torch.dtype
+    block: Transformer, rows: ChunkRows, layer: int, x: Tensor, dtype: torch.dtype
 ) -> Tensor:
     channels = x.shape[-1]
     noted = norm(x, block.norm_attention, EPS).to(dtype)
@@ -451,33 +398,15 @@ def _transformed(
     return x + linear(hidden, block.second)
 
 
-class WholeRows:
-    """All frames at once. With `chunk_frames`, a frame's attention sees its own and earlier chunks;
-    without, all."""
-
-    def __init__(self, frames: int, chunk_frames: int | None, device: torch.device) -> None:
-        self._seen = None
-        if chunk_frames is not None:
-            chunks = torch.arange(frames, device=device) // chunk_frames
-            self._seen = chunks[:, None] >= chunks[None, :]
-
-    def window(self, layer: int, x: Tensor) -> Tensor:
-        return _side_by_side(F.pad(x, (0, 0, TAPS - 1, 0)))
-
-    def attend(self, layer: int, noted: Tensor, query: Tensor) -> Tensor:
-        seen = self._seen
-        if seen is not None:
-            seen = seen.repeat_interleave(query.shape[1] // noted.shape[1], 0)
-        return F.scaled_dot_product_attention(query, noted, noted, attn_mask=seen, scale=1.0)
-
-
 class ChunkRows:
-    """The next chunk of some streams, at one step; their memories are read and written."""
+    """Where the rows of a layer look back to: the next chunk of some streams, at one step; their
+    memories are read and written. Layers of both kinds are numbered in the order they run."""
 
     def __init__(self, memories: Sequence[FlowMemory], step: int) -> None:
         self._memories, self._step = memories, step
 
     def window(self, layer: int, x: Tensor) -> Tensor:
+        """[rows, frames, inputs] -> [rows, frames, 3 * inputs]: with two predecessors."""
         size, step = x.shape[-1], self._step
         before = torch.cat([m.tails[m.parity, step, layer, :, :, :size] for m in self._memories])
         x = torch.cat([before, x], 1)
@@ -486,6 +415,7 @@ class ChunkRows:
         return _side_by_side(x)
 
     def attend(self, layer: int, noted: Tensor, query: Tensor) -> Tensor:
+        """noted [rows, frames, channels], query [rows, frames * heads, channels] -> mixtures."""
         mixed, frames = [], noted.shape[1]
         for n, memory in enumerate(self._memories):
             own = slice(BRANCHES * n, BRANCHES * (n + 1))
@@ -548,27 +478,6 @@ def flow_voice(
         mel.t().to(device, wide).contiguous(),
         projected,
     )
-
-
-@torch.inference_mode()
-def whole_mel(
-    weights: FlowWeights, voice: FlowVoice, codes: Sequence[int], chunk_codes: int | None
-) -> Tensor:
-    """[codes] -> [mels, codes * ratio] in one run.
-
-    `chunk_codes` is for weights that were trained with chunks, None for others.
-    """
-    device, ratio = weights.noise.device, weights.config.ratio
-    reply = torch.tensor(codes, dtype=torch.int64, device=device)
-    mu = encode_whole(weights, torch.cat([voice.codes, reply]), chunk_codes)
-    frames, prompt = len(mu), len(voice.mel)
-    condition = F.pad(voice.mel, (0, 0, 0, frames - prompt))
-    rows = WholeRows(frames, chunk_codes * ratio if chunk_codes else None, device)
-    noise = noise_of(weights, 0, frames)
-    mel = solve(
-        weights, [rows] * NUM_STEPS, noise[None], mu[None], voice.speaker[None], condition[None]
-    )
-    return mel[0, prompt:].t()
 
 
 @torch.inference_mode()

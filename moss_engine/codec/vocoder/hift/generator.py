@@ -189,17 +189,6 @@ def window_wave(
     return shape(weights, mel, source), pitch, phase
 
 
-@torch.inference_mode()
-def whole_wave(weights: HiftWeights, mel: Tensor, noise: Tensor) -> Tensor:
-    """[mels, frames] -> [frames * samples_per_frame] in one run; `noise` from `source_noise`."""
-    harmonics = weights.config.num_harmonics + 1
-    at = torch.arange(mel.shape[1] * weights.config.samples_per_frame, device=mel.device) % len(
-        noise
-    )
-    nothing = mel.new_zeros(1, 0), mel.new_zeros(1, 0, harmonics, dtype=torch.float64)
-    return window_wave(weights, mel[None], *nothing, noise[at][None], first=True, last=True)[0][0]
-
-
 HELD_FRAMES, FADE_FRAMES = 12, 1
 KEPT_FRAMES = 22
 """Those held back, and frames before them, so that the network has seen what came before. With

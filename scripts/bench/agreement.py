@@ -5,16 +5,13 @@ time as in decode, and its logits are compared with the reference's, in the chan
 both draw with the same numbers, so the share of rows that differ is what the format changes in one
 step. The reference itself, two sequences at a time, shows what mere rounding does.
 
-float8 needs a GPU, and scales from `scripts.quantize` or, with --calibrate, from a passing copy.
+float8 needs a GPU, and scales from `scripts.quantize`.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import shutil
 import statistics
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -38,7 +35,7 @@ from moss_engine.runtime.make import make_runtime, resolve_device
 from moss_engine.runtime.sampler import LogitsRuntime
 from moss_engine.text.processor import load_processor
 from scripts.bench.common import Report, count
-from scripts.quantize import answer, prompts_from, quantize
+from scripts.quantize import answer, prompts_from
 
 KV_ROWS = 4096
 
@@ -47,8 +44,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--checkpoint", type=Path, default=NANO_CHECKPOINT, metavar="DIR",
         help="checkpoint folder (the built-in voice)")  # fmt: skip
-    add("--calibrate", type=int, default=0, metavar="N",
-        help="use a copy with scales from N prompts, instead of those it has")  # fmt: skip
     add(
         "--reference", default="bfloat16", help="format that the others are held against (bfloat16)"
     )
@@ -70,47 +65,32 @@ def run(args: argparse.Namespace, report: Report) -> None:
     report.add(
         device=name, torch=torch.__version__, weights=f"checkpoint {args.checkpoint.resolve().name}"
     )
-    with contextlib.ExitStack() as stack:
-        folder = args.checkpoint
-        if args.calibrate:
-            copy = calibrated(folder, args.calibrate, args.rows, args.device)
-            folder = stack.enter_context(copy)
-            report.say(f"scales from {args.calibrate} prompts are there")
-        config = EngineConfig(
-            checkpoint=folder, device=args.device, max_sessions=2, kv_rows=KV_ROWS
+    config = EngineConfig(
+        checkpoint=args.checkpoint, device=args.device, max_sessions=2, kv_rows=KV_ROWS
+    )
+    model = ModelConfig.from_file(args.checkpoint / "config.json")
+    sequences: list[Sequence] = []
+    wanted: list[_Step] = []
+    found: list[Agreement] = []
+    for dtype in (args.reference, *dtypes):
+        name, _, kv = dtype.partition("/")
+        runtime = make_runtime(replace(config, dtype=name, kv_cache_dtype=kv or "auto"))
+        assert isinstance(runtime, LogitsRuntime), "logits are compared"
+        if not sequences:
+            sequences = answers(runtime, config, model, args.prompts, args.rows)
+            wanted = led(runtime, model, sequences)
+            twice = led(runtime, model, sequences, copies=2)
+            found += compare(wanted, twice, f"{dtype}, two at a time")
+        else:
+            found += compare(wanted, led(runtime, model, sequences), dtype)
+        runtime.close()
+        del runtime
+        report.add(
+            reference=args.reference,
+            prompts=len(sequences),
+            agreement=[asdict(agreement) for agreement in found],
         )
-        model = ModelConfig.from_file(folder / "config.json")
-        sequences: list[Sequence] = []
-        wanted: list[_Step] = []
-        found: list[Agreement] = []
-        for dtype in (args.reference, *dtypes):
-            name, _, kv = dtype.partition("/")
-            runtime = make_runtime(replace(config, dtype=name, kv_cache_dtype=kv or "auto"))
-            assert isinstance(runtime, LogitsRuntime), "logits are compared"
-            if not sequences:
-                sequences = answers(runtime, config, model, args.prompts, args.rows)
-                wanted = led(runtime, model, sequences)
-                twice = led(runtime, model, sequences, copies=2)
-                found += compare(wanted, twice, f"{dtype}, two at a time")
-            else:
-                found += compare(wanted, led(runtime, model, sequences), dtype)
-            runtime.close()
-            del runtime
-            report.add(
-                reference=args.reference,
-                prompts=len(sequences),
-                agreement=[asdict(agreement) for agreement in found],
-            )
-            report.say(str(found[-1]))
-
-
-@contextlib.contextmanager
-def calibrated(folder: Path, num_prompts: int, reply_rows: int, device_name: str) -> Iterator[Path]:
-    """A passing copy of a checkpoint, of the same name, with scales of its own."""
-    with tempfile.TemporaryDirectory() as parent:
-        copy = Path(shutil.copytree(folder, Path(parent) / folder.resolve().name))
-        quantize(copy, prompts_from(None, num_prompts), reply_rows, device_name)
-        yield copy
+        report.say(str(found[-1]))
 
 
 @dataclass(frozen=True)

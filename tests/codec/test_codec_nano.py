@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from torch.nn.functional import pad
 
 from moss_engine.api.errors import (
     CheckpointError,
@@ -23,11 +24,12 @@ from moss_engine.api.errors import (
 )
 from moss_engine.codec.base import Push
 from moss_engine.codec.load import load_codec
+from moss_engine.codec.mel import LOG_FLOOR
 from moss_engine.codec.nano.codec import CPU_CHUNK_CODES as CHUNK_CODES
 from moss_engine.codec.nano.codec import NanoCodec, load_nano_codec
 from moss_engine.codec.nano.fsq import codes_of_points, load_fsq, points_of_codes
 from moss_engine.codec.vocoder.make import load_vocoder
-from moss_engine.codec.vocoder.stream import WindowVocoder, support_frames, whole_wave
+from moss_engine.codec.vocoder.stream import WindowVocoder, support_frames
 from tests.fixtures.make_tiny_codec import TINY_VOCODER, make_tiny_codec, save_vocoder
 
 LEVELS = (8, 5, 3)
@@ -41,7 +43,7 @@ def test_codes_and_points_are_one_to_one():
     torch.testing.assert_close(codes_of_points(points, LEVELS), codes)
 
 
-SUPPORT = support_frames(TINY_VOCODER)
+SUPPORT, HOP = support_frames(TINY_VOCODER), 480
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +62,12 @@ def some_codes(count: int, seed: int = 0) -> list[int]:
     return np.random.default_rng(seed).integers(0, 64, count).tolist()
 
 
+@torch.inference_mode()
 def whole(folder: Path, codes: list[int]) -> np.ndarray:
-    """The codes through both networks at once."""
+    """The codes through both networks at once, with silence around the mel."""
     fsq, (generator, _) = load_fsq(folder / "codec"), load_vocoder(folder / "vocoder")
-    return whole_wave(generator, fsq.mel_of_codes(torch.tensor([codes]))[0], SUPPORT).numpy()
+    mel = pad(fsq.mel_of_codes(torch.tensor([codes])), (SUPPORT, SUPPORT), value=LOG_FLOOR)
+    return generator(mel)[0, 0, SUPPORT * HOP : -SUPPORT * HOP].numpy()
 
 
 def speak(codec: NanoCodec, pieces: list[list[int]]) -> np.ndarray:

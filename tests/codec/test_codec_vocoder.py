@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +13,8 @@ from hypothesis import strategies as st
 from torch.nn.functional import pad
 
 from moss_engine.api.errors import CheckpointError, MissingPackageError
-from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.load import load_codec
-from moss_engine.codec.mel import LOG_FLOOR, log_mel
+from moss_engine.codec.mel import LOG_FLOOR
 from moss_engine.codec.vocoder.bigvgan import (
     build_generator,
     fold_activations,
@@ -29,7 +27,6 @@ from moss_engine.codec.vocoder.make import (
     make_vocoder,
     pick_folder,
     save_source_vocoder,
-    vocoder_mel,
 )
 from moss_engine.codec.vocoder.source_bigvgan import EDGE, NOISE_SAMPLES, SourceBigVgan
 from moss_engine.codec.vocoder.source_filter import (
@@ -45,68 +42,17 @@ from moss_engine.codec.vocoder.stream import (
     SILENT_FRAMES,
     CachedVocoder,
     StreamedMelVocoder,
-    WindowPlan,
-    WindowVocoder,
     limited,
-    support_frames,
-    whole_wave,
 )
 from moss_engine.config import NANO_CHECKPOINT
 from tests.fixtures.make_tiny_codec import TINY_VOCODER, make_tiny_codec
 
 HOP = 480
-SUPPORT = support_frames(TINY_VOCODER)
-
-
-@pytest.fixture(scope="module")
-def generator(tmp_path_factory) -> torch.nn.Module:
-    folder = tmp_path_factory.mktemp("vocoder")
-    make_tiny_codec(folder, seed=1, exact=True)
-    return load_vocoder(folder / "vocoder")[0]
 
 
 def speech_like_mel(frames: int, seed: int = 0) -> torch.Tensor:
     noise = torch.randn(80, frames, generator=torch.Generator().manual_seed(seed))
     return (noise.cumsum(1) * 0.5 - 5).clamp(LOG_FLOOR, 2)
-
-
-def stream_in_pieces(
-    generator, mel: torch.Tensor, lengths: list[int], plan: WindowPlan
-) -> list[torch.Tensor]:
-    vocoder = WindowVocoder(generator, MOSS_MEL, plan, CPU)
-    stream, pieces = vocoder.open(), []
-    for part in mel.split(lengths, dim=1):
-        stream.add(part)
-        pieces += vocoder.speak_together([stream])
-    return [*pieces, *vocoder.flush_together([stream])]
-
-
-@settings(max_examples=5, deadline=None)
-@given(
-    lengths=st.lists(st.integers(0, 9), min_size=1, max_size=6),
-    chunks=st.lists(st.integers(1, 9), min_size=1, max_size=3),
-)
-def test_stream_in_any_pieces_equals_one_run(generator, lengths, chunks):
-    mel = speech_like_mel(sum(lengths))
-    plan = WindowPlan(tuple(chunks), SUPPORT, SUPPORT)
-    wave = torch.cat(stream_in_pieces(generator, mel, lengths, plan))
-    assert len(wave) == mel.shape[1] * HOP
-    if len(wave):
-        expected = whole_wave(generator, mel, SUPPORT)
-        assert (wave - expected).abs().max() <= 1e-5 * expected.abs().max()
-
-
-def test_first_chunk_comes_as_soon_as_its_context_is_there(generator):
-    vocoder = WindowVocoder(generator, MOSS_MEL, WindowPlan((3, 8), SUPPORT, 4), CPU)
-    stream = vocoder.open()
-    sizes, missing = [], []
-    for part in speech_like_mel(20).split(1, dim=1):
-        missing.append(stream.missing_frames)
-        stream.add(part)
-        sizes.append(len(vocoder.speak_together([stream])[0]) // HOP)
-    assert sizes == [0] * 6 + [3] + [0] * 7 + [8] + [0] * 5
-    assert missing[:8] == [7, 6, 5, 4, 3, 2, 1, 8]
-    assert len(vocoder.flush_together([stream])[0]) == 9 * HOP
 
 
 @pytest.mark.parametrize(("activation", "logscale"), [("snake", False), ("snakebeta", True)])
@@ -140,18 +86,6 @@ def test_only_a_vocoder_that_uses_bigvgan_asks_for_it(monkeypatch):
     monkeypatch.undo()
     import_bigvgan_module.cache_clear()
     assert import_bigvgan_module("bigvgan").BigVGAN
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"hop_size": 256}, "product 480 but hop_size 256"),
-        ({"n_fft": "x", "upsample_rates": [5, -1]}, "n_fft, upsample_rates"),
-    ],
-)
-def test_a_wrong_config_is_refused(change, message):
-    with pytest.raises(CheckpointError, match=message):
-        build_generator({**TINY_VOCODER, **change}, weight_norm=False)
 
 
 CPU = torch.device("cpu")
@@ -281,36 +215,6 @@ def test_pulses_are_a_sum_of_cosines():
     expected = sum(torch.cos(2 * torch.pi * h * phase) for h in range(1, 28))
     torch.testing.assert_close(pulses(phase, f0, torch.ones(2000)), expected, atol=1e-2, rtol=0)
     assert (pulses(phase, f0, torch.zeros(2000)) == 0).all()
-
-
-@pytest.mark.parametrize("dtype", ["float16", "int8"])
-def test_stored_smaller_it_sounds_alike(folder, tmp_path, dtype):
-    network, config = load_vocoder(folder)
-    original = SOURCE_TYPES[config["type"]](**config["sizes"])
-    original.load_state_dict(network.state_dict(), strict=False)
-    if config["type"] == "source-bigvgan":
-        pytest.skip("its activations are folded when it is loaded; the store is the same")
-    save_source_vocoder(tmp_path, config["type"], config["sizes"], config["gain"], original, dtype)
-    mel = speech_like_mel(40)
-    waves = [speak(make_vocoder(f, CPU, (4,), 1), [mel]) for f in (folder, tmp_path)]
-    exact, stored = (log_mel(wave, MOSS_MEL) for wave in waves)
-    assert 0 < (exact - stored).abs().mean() < 0.2
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"type": "flute"}, "type 'flute'; known are bigvgan, .*, so name another folder with"),
-        ({"sizes": {"width": 0}}, "sizes"),
-        ({"gain": 0}, "gain"),
-        ({"mel": {}}, "mel"),
-    ],
-)
-def test_a_damaged_config_is_refused(folder, tmp_path, change, named):
-    config = json.loads((folder / "config.json").read_text()) | change
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match=named):
-        vocoder_mel(tmp_path)
 
 
 def test_a_codec_picks_the_vocoder_that_was_asked_for(tmp_path):

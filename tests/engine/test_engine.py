@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from moss_engine.api.errors import BusyError, ContextError, EngineFaultError, ParameterError
+from moss_engine.api.errors import BusyError, ContextError, ParameterError
 from moss_engine.api.events import (
     Accepted,
     Event,
@@ -247,31 +247,6 @@ def test_logits_that_are_no_numbers_fail_one_request_only(value: float):
     assert len(only(bad, Sampled)) == 2
     assert good[-1].rows == other[-1].rows == tuple(SPOKEN)
     assert_at_rest(engine)
-
-
-def test_a_runtime_error_ends_every_open_request_and_the_engine(caplog: pytest.LogCaptureFixture):
-    runtime = FakeRuntime(scripted(SPOKEN))
-    engine = make_engine(runtime)
-    requests = [make_request(str(i)) for i in range(6)]
-    for request in requests:
-        engine.submit(request)
-    engine.step()
-
-    def broken() -> None:
-        raise RuntimeError("device lost: secret detail")
-
-    runtime.before_forward = broken
-    with caplog.at_level(logging.CRITICAL):
-        events = run(engine)
-    last = [events[request.request_id][-1] for request in requests]
-    assert all(
-        isinstance(event, Failed) and event.code == "E_ENGINE" and "restart" in event.message
-        for event in last
-    )
-    assert not any("secret" in event.message for event in last)
-    with pytest.raises(EngineFaultError, match="restart"):
-        engine.submit(make_request())
-    assert engine.stats().running == engine.stats().waiting == 0
 
 
 def test_waiting_too_long_fails_with_a_sentence():

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import pad
 
 from moss_engine.codec.base import MelSpec
@@ -204,16 +204,6 @@ class WindowVocoder:
 
 def _joined(pieces: list[Tensor], device: torch.device) -> Tensor:
     return torch.cat(pieces) if pieces else torch.empty(0, device=device)
-
-
-def whole_wave(generator: nn.Module, mel: Tensor, context_frames: int) -> Tensor:
-    """[num_mels, frames] -> [frames * hop_size] in one run with silence around it: what a stream is
-    measured against"""
-    padded = pad(mel, (context_frames, context_frames), value=LOG_FLOOR)
-    with torch.inference_mode():
-        wave = generator(padded[None])[0, 0]
-    edge = context_frames * (len(wave) // padded.shape[1])
-    return wave[edge : len(wave) - edge]
 
 
 SILENT_FRAMES = 64

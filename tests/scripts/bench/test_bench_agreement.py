@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from moss_engine.api.errors import ConfigError
-from moss_engine.models.float8 import SCALES_NAME
 from scripts.bench import agreement
-from scripts.bench.agreement import calibrated
 from scripts.bench.common import Report
 
 
@@ -41,12 +39,3 @@ def test_a_format_agrees_with_itself_and_less_with_a_coarser_one(tiny_checkpoint
 def test_float8_without_a_gpu_is_refused():
     with pytest.raises(ConfigError, match="float8 runs on a GPU only"):
         agreement.run(options(), Report())
-
-
-def test_a_calibrated_copy_leaves_the_checkpoint_as_it_was(tiny_checkpoint: Path):
-    before = sorted(path.name for path in tiny_checkpoint.iterdir())
-    with calibrated(tiny_checkpoint, 2, 6, "cpu") as copy:
-        assert copy.name == tiny_checkpoint.resolve().name
-        assert (copy / SCALES_NAME).is_file()
-    assert not copy.exists()
-    assert sorted(path.name for path in tiny_checkpoint.iterdir()) == before

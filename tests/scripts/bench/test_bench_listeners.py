@@ -14,7 +14,7 @@ from moss_engine.api.service import ReplyStream
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.service.local import ServiceCore
-from scripts.bench.listeners import Crowd, Heard, Submit, closed_loop, crowd, load_line
+from scripts.bench.listeners import Crowd, Heard, Submit, closed_loop, crowd
 from scripts.bench.random_weights import FixedSize, fixed_requests
 from scripts.bench.replicas import capacity, lateness, ttfa_ms
 from tests.fakes import CONFIG, LIMITS, FakeCodec, FakeRuntime, noisy
@@ -39,47 +39,6 @@ def fake_service(codec: FakeCodec | None = None, **options) -> ServiceCore:
         fake_runtime(), FixedSize(CONFIG.special, 9, 30), config, samples_per_code=960, **options
     )
     return ServiceCore(engine, codec, config, **options)
-
-
-def service_whose_codec_takes(seconds: float) -> ServiceCore:
-    """For every push, by a clock that nothing else moves: what comes late does not hang on the
-    machine."""
-    codec, now_s = FakeCodec(6), [0.0]
-
-    def pass_time() -> None:
-        now_s[0] += seconds
-
-    codec.before_push = pass_time
-    return fake_service(codec, clock=lambda: now_s[0])
-
-
-def test_a_closed_loop_answers_every_request_in_full():
-    service = service_whose_codec_takes(
-        0.005
-    )  # all replies together take less than a chunk's 0.24 s
-    service.start()
-    load = asyncio.run(closed_loop(submit(service), ASK, 3, 7))
-    service.close()
-    assert (load.concurrency, load.replies, load.late_chunks, load.without_underrun) == (
-        3,
-        7,
-        0,
-        1.0,
-    )
-    assert load.figures["num_rows"]["min"] == load.figures["num_rows"]["p99"] == 30
-    assert load.figures["num_prompt_rows"]["p50"] == 9
-    assert load.worst_rtf == pytest.approx(
-        max(load.figures["rtf"][p] for p in ("min", "p50", "p99")), rel=0.5
-    )
-    assert "3 at a time, 7 replies" in load_line(load)
-
-
-def test_chunks_that_come_late_are_counted():
-    service = service_whose_codec_takes(0.3)
-    service.start()
-    load = asyncio.run(closed_loop(submit(service), ASK, 1, 1))
-    service.close()
-    assert load.late_chunks == 4 and load.without_underrun == 0 and load.worst_rtf > 1
 
 
 def test_a_reply_that_fails_is_no_measurement():

@@ -10,7 +10,6 @@ measures.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import platform
@@ -22,7 +21,7 @@ import httpx
 import numpy as np
 import torch
 
-from moss_engine.build import build_service
+from moss_engine import open_service
 from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.mel import log_mel
 from moss_engine.codec.nano.fsq import load_fsq
@@ -31,13 +30,13 @@ from moss_engine.config import NANO_CHECKPOINT, EngineConfig
 from moss_engine.text.spoken.text import spoken_text
 from scripts.bench.program import running
 from scripts.command import make_parser, run_command
-from scripts.judges.replies import SEED, speak_all
 from scripts.judges.sentences import EVERYDAY, HARVARD
 from scripts.judges.sound import SoundJudges
 from scripts.judges.words import ErrorCount, Recogniser, count_errors
 from scripts.nano.speech.voices import ADA, BEN
 
 PORT = 7993
+SEED = 1
 SUFFIXES = {ADA: "", BEN: f"_{BEN}"}
 """Of the figures of each voice."""
 
@@ -60,19 +59,14 @@ def reply_figures(
     config: EngineConfig, recogniser: Recogniser, judges: SoundJudges
 ) -> dict[str, object]:
     """Word error rates and sound of the replies."""
-    service = build_service(config)
-    service.start()
     figures: dict[str, object] = {}
-    try:
-        rate_hz = asyncio.run(service.describe()).sample_rate_hz
+    with open_service(checkpoint=config.checkpoint, vocoder=config.vocoder) as service:
         for voice, suffix in SUFFIXES.items():
             for name, texts in (("harvard", HARVARD), ("everyday", EVERYDAY)):
-                replies = asyncio.run(speak_all(service, texts, 2, voice))
-                waves, name = [reply.wave for reply in replies], name + suffix
+                waves = [service.say(text, voice=voice, seed=SEED).samples for text in texts]
+                rate_hz, name = service.info.sample_rate_hz, name + suffix
                 figures[f"wer_{name}_percent"] = misheard(recogniser, texts, waves, rate_hz)
                 figures |= judges.figures(name, waves, rate_hz)
-    finally:
-        service.close()
     return figures
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import numpy as np
 import pytest
 
-from moss_engine.build import build_service
-from moss_engine.config import EngineConfig
-from scripts.judges.replies import speak_all
+from moss_engine import open_service
 from scripts.judges.sentences import EVERYDAY, HARVARD
 from scripts.judges.sound import RATE_HZ, SoundJudges, prepared
 from scripts.judges.words import count_errors
@@ -25,12 +21,8 @@ def judges() -> SoundJudges:
 
 @pytest.fixture(scope="module")
 def replies() -> list[np.ndarray]:
-    service = build_service(EngineConfig())
-    service.start()
-    try:
-        return [reply.wave for reply in asyncio.run(speak_all(service, SENTENCES, 1))]
-    finally:
-        service.close()
+    with open_service() as service:
+        return [service.say(text, seed=1).samples for text in SENTENCES]
 
 
 @pytest.mark.speech

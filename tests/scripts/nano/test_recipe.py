@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import importlib
 import json
@@ -13,14 +12,13 @@ import numpy as np
 import pytest
 import torch
 
+from moss_engine import open_service
 from moss_engine.api.errors import CheckpointError
-from moss_engine.build import build_service
 from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.mel import log_mel
 from moss_engine.codec.nano.fsq import codes_of_points
-from moss_engine.config import NANO_CHECKPOINT, EngineConfig
+from moss_engine.config import NANO_CHECKPOINT
 from moss_engine.models.manifest import verify_manifest
-from scripts.judges.replies import speak_all
 from scripts.nano import train_vocoder
 from scripts.nano.lm.sequences import NANO_CONFIG
 from scripts.nano.speech.shards import (
@@ -133,13 +131,9 @@ def test_every_stage_makes_what_the_next_one_reads(work, run, tmp_path):
     out = tmp_path / "nano"
     run("export", "--out", out, device=False)
     assert verify_manifest(out)["name"] == "nano"
-    service = build_service(EngineConfig(checkpoint=out))
-    service.start()
-    try:
-        (reply,) = asyncio.run(speak_all(service, ["Hello there."], 1))
-    finally:
-        service.close()
-    assert reply.caption.startswith("Hello") and np.isfinite(reply.wave).all()
+    with open_service(checkpoint=out) as service:
+        reply = service.say("Hello there.", seed=1)
+    assert reply.text.startswith("Hello") and np.isfinite(reply.samples).all()
     (out / "manifest.json").unlink()
     with pytest.raises(CheckpointError, match="empty folder"):
         run("export", "--out", out, device=False)

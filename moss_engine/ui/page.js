@@ -25,7 +25,6 @@ document.addEventListener("keydown", (event) => {
   if (event.isComposing || document.querySelector("dialog[open], :popover-open")) return;
   if (event.key !== "Escape") return;
   byId("stop")?.click();
-  if (document.body.dataset.input === "text") box()?.focus();
 });
 
 // What was typed and not sent outlives the page, which is loaded anew when another program answers.
@@ -55,7 +54,10 @@ function press(event) {
   sent = { text: value, at: performance.now(), pointer: event.detail > 0 };
   window.liveAudio.expect(value, example?.ms ?? event.timeStamp, example?.own);
   if (!example) type("");
+  stay(event);
 }
+// Of Send and Stop one takes the other's place; whoever pressed it by a key is in the box, as keys are nowhere otherwise.
+const stay = ({ detail }) => !example && detail === 0 && document.body.dataset.input === "text" && box().focus();
 document.addEventListener("click", (event) => event.target.closest?.("#send") && press(event), true);
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing || !event.target.closest?.("#text")) return;
@@ -91,7 +93,9 @@ document.addEventListener("liveaudio", ({ detail }) => {
 });
 // Stop stands where the press was: the second press of a double click does not mean it.
 document.addEventListener("click", (event) => {
-  if (event.detail > 0 && sent.pointer && twice() && event.target.closest?.("#stop")) event.stopImmediatePropagation();
+  if (!event.target.closest?.("#stop")) return;
+  if (event.detail > 0 && sent.pointer && twice()) event.stopImmediatePropagation();
+  else stay(event);
 }, true);
 
 // A question that was not asked after all comes back into an empty box, and is offered beside a filled one.
@@ -473,6 +477,7 @@ export function mount(element) {
   for (const button of views) {
     button.addEventListener("click", () => {
       note("moss-view", button.dataset.view);
+      if (asked(location.hash.slice(1))) history.replaceState(null, "", `#${button.dataset.view}`); // which decides at the next load
       look(button.dataset.view);
     });
   }

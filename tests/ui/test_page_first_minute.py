@@ -51,7 +51,8 @@ def test_a_written_answer_shows_nothing_that_plays(service, tab):
     player = tab.page.locator(".la-place, .la-pause, .la-time, .la-save")
     assert until(lambda: not any(part.is_visible() for part in player.all()))
     (told,) = tab.page.locator(".la-headline p:visible").all_inner_texts()
-    assert told.endswith("from your question to the first word")
+    figure, words = told.split("\n")
+    assert words == "from your press to the first word" and 0 < float(figure.rstrip(" s")) < 30
 
 
 def test_what_was_read_stands_once_with_what_was_said_differently(service, tab):
@@ -148,6 +149,10 @@ def test_listening_comes_first_and_the_engine_is_a_press_away(visit, url):
     assert tab.page.evaluate("document.body.dataset.view") == "engine", "the choice is remembered"
     tab.page.goto(f"{url}#listen")
     tab.page.wait_for_function("document.body.dataset.view === 'listen'")
+    tab.page.get_by_role("button", name="Engine", exact=True).click()
+    tab.page.reload()
+    tab.page.wait_for_selector("#panel")
+    assert tab.page.evaluate("document.body.dataset.view") == "engine", "a press wins over the link"
     assert tab.problems == []
 
 

@@ -179,6 +179,9 @@ def by_tab(tab, count: int) -> list[str]:
     return reached
 
 
+FOCUSED = "(e) => e === document.activeElement"
+
+
 def test_keyboard_alone_is_enough(service, visit):
     tab = visit()
     tab.page.wait_for_function("document.activeElement?.tagName === 'TEXTAREA'")
@@ -186,6 +189,14 @@ def test_keyboard_alone_is_enough(service, visit):
     tab.page.keyboard.press("Enter")
     tab.wait("speaking")
     tab.wait("done")
+    service.script = Script(seconds=20.0, rtf=0.2)
+    tab.page.keyboard.type("Sent by the button.")
+    tab.page.locator("#send").press("Enter")
+    tab.wait("speaking")
+    assert tab.text.evaluate(FOCUSED), "the button that was pressed is gone, and the focus with it"
+    tab.page.locator("#stop").press("Enter")
+    tab.wait("stopped")
+    assert tab.text.evaluate(FOCUSED)
     reached = by_tab(tab, 40)
     for name in "send chip settings la-place la-pause la-volume la-save explain".split():
         assert any(name in place for place in reached), f"{name} is out of reach"

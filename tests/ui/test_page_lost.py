@@ -199,6 +199,23 @@ def test_a_reply_is_heard_to_the_sample_over_a_connection_that_breaks(service, w
     assert len(service.requests) == 1 and service.cancelled == []
 
 
+def test_a_question_that_is_asked_while_the_connection_is_broken_is_answered(service, visit, wire):
+    tab = visit(f"http://127.0.0.1:{wire.port}/")
+    service.script = LONG
+    tab.ask("This one is long.")
+    tab.page.wait_for_function("liveAudio.heard > 12000 && liveAudio.door.acknowledged > 2")
+    wire.cut()
+    try:
+        tab.page.get_by_text(SENTENCE).wait_for()
+        tab.ask("This one is asked meanwhile.")
+        assert SENTENCE in tab.page.locator("#problem [role=alert]").inner_text()
+    finally:
+        service.script = Script(seconds=0.6)
+        wire.mend()
+    tab.wait("done")
+    assert tab.page.locator(".la-text").inner_text() == "This one is asked meanwhile."
+
+
 def test_a_question_that_cannot_leave_is_said_and_kept(service, wired):
     tab = wired
     problem = tab.page.locator("#problem")

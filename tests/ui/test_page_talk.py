@@ -258,6 +258,13 @@ def test_who_goes_on_over_the_first_words_of_an_answer_asked_one_question(servic
     assert len(service.requests[2].messages) == 3, "who interrupts asks something new"
 
 
+DROPPED = """() => {
+  const dataTransfer = new DataTransfer();
+  dataTransfer.items.add(new File(["RIFF"], "question.wav", { type: "audio/wav" }));
+  return document.body.dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
+}"""
+
+
 def test_files_are_asked_at_once_or_refused_with_a_sentence_and_may_be_sent_again(service, speaker):
     tab = speaker()
     given = tab.page.locator(".rec-input")
@@ -290,6 +297,8 @@ def test_files_are_asked_at_once_or_refused_with_a_sentence_and_may_be_sent_agai
     assert hint.inner_text() == "This answer is speech alone: no text was written for it."
     tab.page.locator("#mode label", has_text="Small talk").click()
     assert tab.text.is_visible() and not tab.page.locator(".rec-talk").is_visible()
+    assert not tab.page.evaluate(DROPPED), "the browser leaves the page for the file"
+    assert until(lambda: "switch to talk" in told(tab))
     tab.hear("And in writing?")
     kinds = [type(message.content).__name__ for message in service.requests[-1].messages]
     assert kinds == ["Speech", "Reply", "Text"]

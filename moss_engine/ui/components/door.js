@@ -53,7 +53,7 @@ export class Door {
   acknowledge() {
     if (!this.isOpen || this.acknowledged === this.last) return;
     this.acknowledged = this.last;
-    this.socket.send(JSON.stringify({ type: "got", last: this.last }));
+    this.send({ type: "got", last: this.last }); // the server counts it with all others
   }
 
   open() {

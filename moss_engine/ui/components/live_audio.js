@@ -15,7 +15,7 @@ const blank = () => ({
   phase: null, // idle, sent, refused, waiting, thinking, speaking, stopped, done, failed, lost
   run: null, seq: -1, lost: 0, ended: false, speaks: true, note: "", seed: null, placed: null,
   total: 0, played: 0, buffered: 0, underruns: 0, starved: 0, target: 0,
-  clickMs: null, byWords: false, firstMs: null, onsetMs: null, firstPcmMs: null, latencyMs: 0,
+  clickMs: null, byWords: false, firstWordMs: null, firstMs: null, onsetMs: null, firstPcmMs: null, latencyMs: 0,
   offsetLowMs: null, offsetHighMs: Infinity,
   sound: "pcm", stages: {}, figures: {}, pool: {}, ids: [], pieces: {}, rate, again: false,
   recorded: false, complete: false, recipe: null, parts: [], pauses: [], // of a replay file, and what one is made of
@@ -94,6 +94,7 @@ function take(message, sound) {
   live.placed = message.placed ?? null;
   live.speaks = message.speaks;
   for (const [start, text] of message.text) captions.add(start, text);
+  if (message.text.length) live.firstWordMs ??= now;
   live.sound = message.sound ?? "pcm";
   element.classList.toggle("la-opus", live.sound === "opus" && live.speaks);
   if (chunk) takePcm(chunk, now);
@@ -220,6 +221,7 @@ export function ask(event, { question, recorded = false } = {}) {
   asked = { run, clickMs: ms, byWords: words, seq: -1, before, recorded, question };
   player.wait(way === "opus" ? SLOW_PREBUFFER_MS : null);
   phase("sent");
+  if (gone) complain(GONE);
   document.dispatchEvent(new Event("asked"));
 }
 

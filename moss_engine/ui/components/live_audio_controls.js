@@ -90,11 +90,14 @@ export function considered(sentence) {
 const isReplay = ({ name, type }) => type === "application/json" || /\.json$/i.test(name);
 document.addEventListener("dragover", (event) => event.dataTransfer?.types.includes("Files") && event.preventDefault());
 document.addEventListener("drop", (event) => {
-  const dropped = [...(event.dataTransfer?.files ?? [])].find(isReplay);
-  if (!dropped) return;
-  event.preventDefault();
-  event.stopImmediatePropagation();
-  openReplay(dropped);
+  const files = [...(event.dataTransfer?.files ?? [])];
+  if (files.length === 0) return;
+  event.preventDefault(); // or the browser leaves the page for the file
+  const replay = files.find(isReplay);
+  if (replay) {
+    event.stopImmediatePropagation();
+    openReplay(replay);
+  } else if (document.body.dataset.input !== "speech") complain("A file of sound is a question for those who talk; switch to talk, and drop it again.");
 }, true);
 document.addEventListener("openreplay", ({ detail }) => openReplay(detail));
 
@@ -155,9 +158,9 @@ const seconds = (ms) => `${(ms / 1000).toFixed(2)} s`;
 function headline(live) {
   element.classList.toggle("la-begun", live.run !== null);
   element.classList.toggle("la-written", live.run !== null && !live.speaks);
-  const { heardAfterMs, figures, starved } = live;
+  const { clickMs, firstWordMs, heardAfterMs, starved } = live;
   if (live.speaks) say("heard", heardAfterMs == null ? "–" : seconds(heardAfterMs), live.byWords ? "from your last word to the first sound" : "from your press to the first sound");
-  else say("heard", figures.first_row_ms == null ? "–" : seconds(figures.first_row_ms), "from your question to the first word");
+  else say("heard", firstWordMs === null ? "–" : seconds(firstWordMs - clickMs), live.byWords ? "from your last word to the first word" : "from your press to the first word");
   const gaps = live.underruns;
   const missing = `the sound had to wait, ${Math.round((1000 * starved) / rate)} ms in all`;
   if (live.total) say("gaps", gaps ? `${gaps} gap${gaps > 1 ? "s" : ""}` : "No gaps", gaps ? missing : "the sound never had to wait", gaps > 0);

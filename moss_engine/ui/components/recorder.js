@@ -280,10 +280,10 @@ function failed(sentence) {
 
 function refusal(error) {
   if (error.name === "NotAllowedError") {
-    return "The browser did not give the microphone; allow it beside the address, or choose a file.";
+    return "The browser did not give the microphone; allow it beside the address, or type.";
   }
-  if (error.name === "NotFoundError") return "No microphone was found; connect one, or choose a file.";
-  return "The microphone could not be opened; close other programs that use it, or choose a file.";
+  if (error.name === "NotFoundError") return "No microphone was found; connect one, or type.";
+  return "The microphone could not be opened; close other programs that use it, or type.";
 }
 
 // ---- what the server heard
@@ -417,6 +417,7 @@ function show() {
   write($(".rec-state"), SAYS[name === "hearing" && pauses ? "pausing" : name] + (name === "recording" ? ` ${seconds.toFixed(1)} s` : ""));
   let hint = HINTS[name] || "";
   if (open && handsFree() && BUSY.includes(name)) hint = "talk to interrupt";
+  if (name === "recording" && downAt !== null && performance.now() - downAt >= HELD_MS) hint = "let go to send";
   if (words && ["recording", "hearing", "sending"].includes(name)) hint = words;
   if ($(".rec-free input").disabled && (name === "off" || $(".rec-talk").disabled)) hint = "";
   $(".rec-hint").textContent = hint;
@@ -487,12 +488,7 @@ export function mount(place, given, tell) {
   });
   document.addEventListener("keyup", (event) => event.key === " " && lift(event));
   document.addEventListener("click", ({ target }) => target.closest?.("#stop") && stopAll());
-  document.addEventListener("dragover", (event) => inUse() && event.preventDefault());
-  document.addEventListener("drop", (event) => {
-    if (!inUse() || event.dataTransfer.files.length === 0) return;
-    event.preventDefault();
-    sendFile(event.dataTransfer.files[0]);
-  });
+  document.addEventListener("drop", (event) => inUse() && sendFile(event.dataTransfer.files[0]));
   document.addEventListener("heard", ({ detail }) => line.answered(detail));
   document.addEventListener("modechange", () => !inUse() && stopAll());
   document.addEventListener("liveaudio", ({ detail }) => {
@@ -509,7 +505,7 @@ export function mount(place, given, tell) {
   });
   if (!Capture.possible) {
     $(".rec-talk").disabled = $(".rec-free input").disabled = true;
-    $(".rec-why").textContent = "Browsers give a microphone only to pages on https or localhost; open this page there, or choose a file.";
+    $(".rec-why").textContent = "Browsers give a microphone only to pages on https or localhost; open this page there, or type.";
   } else if (props.no_hands_free) {
     $(".rec-free input").disabled = true;
     $(".rec-why").textContent = props.no_hands_free;

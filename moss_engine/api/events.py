@@ -1,8 +1,7 @@
 """What the service says while it answers a request.
 
-Every event carries the request's id, the seconds from the request being accepted to its becoming
-true, and the number of reply rows sampled so far. Exactly one terminal event, `Finished` or
-`Failed`, ends a stream. Metrics, page and commands fold these; nothing else is measured.
+Exactly one terminal event, `Finished` or `Failed`, ends a stream. Metrics, page and commands fold
+these; nothing else is measured.
 """
 
 from __future__ import annotations
@@ -27,97 +26,82 @@ class FinishReason(Enum):
     CANCELLED = "cancelled"  # Stop, a closed tab, a lost lease or a shutdown
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What all of them say: the request's id, the seconds from its being accepted to the event's
+    becoming true, and the number of reply rows sampled so far."""
+
+    request_id: str
+    time_s: float
+    num_rows: int
+
+
 @dataclass(frozen=True)
-class Accepted:
+class Accepted(Event):
     """The request was validated and queued; the zero of every duration.
 
     `num_left_out` messages did not fit beside it (`Request.truncate_history`).
     """
 
-    request_id: str
-    time_s: float
-    num_rows: int
     num_prompt_rows: int
     num_left_out: int = 0
 
 
 @dataclass(frozen=True)
-class Placed:
+class Placed(Event):
     """From here on, `replica` of a cluster makes the reply: the one that knows its conversation
     (`is_preferred`), or another. It went on at another one `num_resumes` times before."""
 
-    request_id: str
-    time_s: float
-    num_rows: int
     replica: str
     is_preferred: bool
     num_resumes: int
 
 
 @dataclass(frozen=True)
-class Waiting:
+class Waiting(Event):
     """The replica that made the reply is gone, and no other one has room: it goes on where there is
     some first, before new replies."""
 
-    request_id: str
-    time_s: float
-    num_rows: int
-
 
 @dataclass(frozen=True)
-class Transcribed:
+class Transcribed(Event):
     """What a recogniser understood of the speech that is answered; follows `Accepted`."""
 
-    request_id: str
-    time_s: float
-    num_rows: int
     transcript: Transcript
 
 
 @dataclass(frozen=True)
-class Thought:
+class Thought(Event):
     """The chat server that thinks of the answer (`ServiceInfo.brain`) has sent its first token, or
     its first whole sentence."""
 
-    request_id: str
-    time_s: float
-    num_rows: int
     stage: Literal["first_token", "first_sentence"]
 
 
 @dataclass(frozen=True)
-class Called:
+class Called(Event):
     """The chat server that thinks of the answer calls one of the request's tools; who asked runs it
     and asks again with what came back."""
 
-    request_id: str
-    time_s: float
-    num_rows: int
     call: ToolCall
 
 
 @dataclass(frozen=True)
-class Started:
+class Started(Event):
     """Its first prefill step is about to run: the wait in the queue is over. `num_prompt_rows`
     where they were not known yet when it was accepted."""
 
-    request_id: str
-    time_s: float
-    num_rows: int
     num_cached_rows: int
     num_prompt_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(Event):
     """One reply row was sampled. `modality` is the mode it was sampled in; the first one ends
     prefill. `held_s`: how long the reply was held back so far, as its listener was far behind.
     `silence`: codes of a pause that are heard after it. `part`: which of the reply's stretches it
     belongs to, each a stream of the codec."""
 
-    request_id: str
-    time_s: float
-    num_rows: int
     row: Row
     modality: Modality
     held_s: float = 0.0
@@ -134,12 +118,9 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class TextDelta:
+class TextDelta(Event):
     """More text of the reply; it is spoken from `start_sample` of the audio on."""
 
-    request_id: str
-    time_s: float
-    num_rows: int
     text: str
     start_sample: int
 
@@ -154,14 +135,11 @@ class CodecRun:
 
 
 @dataclass(frozen=True)
-class AudioChunk:
+class AudioChunk(Event):
     """The next samples of the reply: float32 [n] in [-1, 1], gapless, starting at
     `start_sample`. `held_s` as in `Sampled`. `codec` is the run that made it, as far as known;
     `state` is for another replica that goes on (`Request.moves`)."""
 
-    request_id: str
-    time_s: float
-    num_rows: int
     samples: np.ndarray
     start_sample: int
     sample_rate_hz: int
@@ -171,39 +149,17 @@ class AudioChunk:
 
 
 @dataclass(frozen=True)
-class Finished:
+class Finished(Event):
     """The request is over and its reply complete; `rows` are all that were sampled, over all its
     segments."""
 
-    request_id: str
-    time_s: float
-    num_rows: int
     reason: FinishReason
     rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True)
-class Failed:
+class Failed(Event):
     """The request is over; `message` may be shown as it stands, `code` is that of the MossError."""
 
-    request_id: str
-    time_s: float
-    num_rows: int
     code: str
     message: str
-
-
-Event = (
-    Accepted
-    | Placed
-    | Waiting
-    | Transcribed
-    | Thought
-    | Called
-    | Started
-    | Sampled
-    | TextDelta
-    | AudioChunk
-    | Finished
-    | Failed
-)

@@ -130,26 +130,27 @@ def test_other_tensors_are_refused(
 
 
 F = entry("F32", [7], 0, 28)
+DAMAGED = "is truncated, altered or no safetensors file"
 
 
 @pytest.mark.parametrize(
-    ("header", "data", "words"),
+    ("header", "data"),
     [
-        (b"", 0, "has an unreadable header"),
-        (b'{"c": 1, "c": 2}', 0, "a name occurs twice"),
-        ([], 0, "no JSON object"),
-        ({"c": 3}, 28, "describes tensor 'c' wrongly"),
-        ({"c": entry("F32", [-7], 0, 28)}, 28, "describes tensor 'c' wrongly"),
-        ({"c": entry("F32", [7], 28, 0)}, 28, "where its shape needs 28"),
-        ({"c": entry("F32", [1 << 40], 0, 28)}, 28, "where its shape needs"),
-        ({"c": F}, 27, "truncated"),
-        ({"c": entry("F32", [7], 4, 32)}, 32, "gap or an overlap"),
-        ({"c": F, "d": entry("F32", [7], 24, 52)}, 52, "gap or an overlap"),
+        (b"", 0),
+        (b'{"c": 1, "c": 2}', 0),
+        ([], 0),
+        ({"c": 3}, 28),
+        ({"c": entry("F32", [-7], 0, 28)}, 28),
+        ({"c": entry("F32", [7], 28, 0)}, 28),
+        ({"c": entry("F32", [1 << 40], 0, 28)}, 28),
+        ({"c": F}, 27),
+        ({"c": entry("F32", [7], 4, 32)}, 32),
+        ({"c": F, "d": entry("F32", [7], 24, 52)}, 52),
     ],
 )
-def test_damaged_headers_are_refused(header: Any, data: int, words: str, tmp_path: Path) -> None:
+def test_damaged_headers_are_refused(header: Any, data: int, tmp_path: Path) -> None:
     write(tmp_path / FILE_NAME, header, b"\0" * data)
-    assert words in refusal(tmp_path, {"c": (7,)})
+    assert DAMAGED in refusal(tmp_path, {"c": (7,)})
 
 
 def test_files_without_a_header_and_missing_ones_are_named(tmp_path: Path) -> None:
@@ -157,7 +158,7 @@ def test_files_without_a_header_and_missing_ones_are_named(tmp_path: Path) -> No
     assert f"{tmp_path / 'x'} is missing" in refusal(tmp_path / "x")
     for content in (b"", b"\1\2\3", struct.pack("<Q", 1 << 62), struct.pack("<Q", 9) + b"{}"):
         (tmp_path / FILE_NAME).write_bytes(content)
-        assert "is truncated or no safetensors file" in refusal(tmp_path)
+        assert DAMAGED in refusal(tmp_path)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

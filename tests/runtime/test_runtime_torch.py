@@ -3,23 +3,18 @@ promises."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 from moss_engine.api.tokens import Row
-from moss_engine.models.checkpoint import FILE_NAME, save_tensors
-from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.eager import network
 from moss_engine.runtime.eager.network import FloatLinear, Int8Linear
 from moss_engine.runtime.eager.runtime import FEW_ROWS, TorchRuntime, load_torch_runtime
 from tests.fixtures.golden import make as golden
-from tests.fixtures.make_tiny_checkpoint import make_tensors
 from tests.runtime.runtime_contract import LIMITS, FourBits, RuntimeContract
 
 CPU = torch.device("cpu")
@@ -105,19 +100,6 @@ def rows_of_golden() -> tuple[Row, ...]:
 
 def one(rows: tuple[Row, ...], table: tuple[int, ...], num_cached: int = 0) -> ScheduledBatch:
     return ScheduledBatch((ScheduledSequence(rows, num_cached, table, True),))
-
-
-def test_golden_logits(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """With the network's values in float32, as the golden numbers were made with them."""
-    config = ModelConfig.from_file(tiny_checkpoint / "config.json")
-    shutil.copy(tiny_checkpoint / "config.json", tmp_path)
-    save_tensors(tmp_path / FILE_NAME, make_tensors(config))
-    runtime, rows = load(tmp_path, torch.float32), rows_of_golden()
-    for end in (1, 10, len(rows)):
-        found = runtime.forward(one(rows[:end], tuple(range(8))))
-        for name, logits in zip(("text", "audio"), found, strict=True):
-            wanted = golden.make()[name][end - 1]
-            np.testing.assert_allclose(logits[0].numpy(), wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_stale_values_of_a_block_are_never_read(runtime: TorchRuntime) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from moss_engine.api.errors import MossError
 from moss_engine.api.metrics import RequestMetrics
 from scripts.bench.__main__ import BENCHES, listing, main
 from scripts.bench.common import Report, levels, names_of, whole_numbers
+from scripts.bench.report import headlines, held, most_in_time
 from scripts.sentences import sentence
 
 
@@ -65,6 +67,29 @@ def test_a_report_is_written_as_it_grows_and_goes_on(tmp_path: Path):
     again.go_on()
     again.add(two=[2])
     assert json.loads(path.read_text()) == {"one_ms": 1, "two": [2]}
+
+
+def test_listeners_without_a_late_chunk_count_on_the_starts_where_they_held():
+    again = [
+        {"start": "A", "listeners": 256, "late_chunks": 9},
+        {"start": "A, again", "listeners": 256, "late_chunks": 0},
+        {"start": "B", "listeners": 256, "late_chunks": 0},
+    ]
+    levels = [
+        {"concurrency": many, "worst_rtf": rtf, "late_chunks": late}
+        for many, rtf, late in ((1, 0.4, 0), (256, 0.95, 0), (300, 0.4, 2))
+    ]
+    found = {"streams": {"load": levels, "repeated": again}}
+    assert held(found) == "256, on 2 of 3 starts of a machine"
+    assert most_in_time(found) == 1, "256 are made in 0.95 of their length"
+
+
+@pytest.mark.parametrize("text", ["{", '{"load": [{}], "machine": {}}', "[]"])
+def test_what_is_no_measurement_is_refused(text, tmp_path, monkeypatch):
+    monkeypatch.setattr("scripts.bench.report.FOLDER", tmp_path)
+    (tmp_path / "bad.json").write_text(text)
+    with pytest.raises(MossError, match="lacks a measurement, or a part of one"):
+        headlines()
 
 
 def test_a_checkpoint_is_measured_and_written(tiny_checkpoint: Path, tmp_path: Path, capsys):

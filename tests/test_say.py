@@ -16,7 +16,6 @@ from moss_engine.api.errors import (
     ForeignTextError,
     MossError,
     ParameterError,
-    ReplyFaultError,
     UnsupportedModeError,
 )
 from moss_engine.api.events import FinishReason
@@ -30,7 +29,6 @@ from moss_engine.engine.engine import Engine
 from moss_engine.service.local import LocalService, ServiceCore
 from moss_engine.text.language import check_language
 from tests.fakes import GREEDY, SPOKEN, FakeCodec, FakeProcessor, FakeRuntime, scripted
-from tests.service.service_support import broken
 from tests.ui import page_support
 
 SPEAK = Mode("speech", "Speech", "text", "speech", "", False, True, None)
@@ -95,22 +93,9 @@ async def test_a_full_disk_is_a_sentence(service):
         await say.speak(service, request, Path("/dev/full"))
 
 
-async def test_a_reply_that_fails_raises_the_error_of_its_code(service, codec, tmp_path):
-    codec.before_push = broken(RuntimeError("secret"))
-    request = asking(Text("hello"), SPEAK)
-    with pytest.raises(ReplyFaultError, match="ask again"):
-        await say.speak(service, request, tmp_path / "a.wav")
-
-
 def test_sound_is_not_mixed_with_the_text_on_standard_output():
     with pytest.raises(ConfigError, match="name one with --out"):
         say.parse(["Hello.", "--out", "-"])
-
-
-async def test_an_unknown_voice_is_refused(service, tmp_path):
-    request = asking(Text("hello"), SPEAK, voice="nobody")
-    with pytest.raises(ParameterError, match="plain"):
-        await say.speak(service, request, tmp_path / "a.wav")
 
 
 async def test_a_folder_that_is_not_there_is_named(service, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -278,51 +277,6 @@ def test_refusals_leave_nothing_behind():
         engine.submit(make_request("x" * 200))
     assert len(run(engine)) == LIMITS.max_batch
     assert_at_rest(engine)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_random_cancels_leave_no_block_and_disturb_nobody(seed: int):
-    """100 requests a seed, every third cancelled at a random moment, some of them twice: survivors
-    get the very rows they get alone, everybody gets one terminal event, and no block is left."""
-    chance = random.Random(seed)
-    limits = replace(LIMITS, max_step_rows=chance.choice((4, 9, 32)), num_blocks=40)
-    engine = make_engine(FakeRuntime(noisy, limits), max_waiting=100)
-    requests = [
-        make_request(
-            f"{i % 7} asks" + "\nmore" * chance.randint(0, 2),
-            session=f"s{i % 40}" if i % 5 else None,
-            mode="lines",
-            channel=WARM,
-            max_rows=chance.randint(1, 20),
-            seed=i,
-        )
-        for i in range(100)
-    ]
-    victims = set(chance.sample([r.request_id for r in requests], 33))
-    events: dict[str, list[Event]] = {r.request_id: [] for r in requests}
-    waiting = list(requests)
-    while waiting or engine.stats().running:
-        if waiting and chance.random() < 0.5:
-            accepted = engine.submit(waiting.pop())
-            events[accepted.request_id].append(accepted)
-        if chance.random() < 0.3:
-            victim = chance.choice(sorted(victims))
-            for _ in range(chance.choice((1, 1, 1, 1, 2))):
-                engine.cancel(victim)
-        for event in engine.step().events:
-            events[event.request_id].append(event)
-        engine.check_integrity()
-    assert_at_rest(engine)
-    for request in requests:
-        mine = events[request.request_id]
-        assert isinstance(mine[0], Accepted) and only(mine, Finished) == mine[-1:]
-    survivors = [
-        r for r in requests if events[r.request_id][-1].reason is not FinishReason.CANCELLED
-    ]
-    assert len(survivors) > 20
-    for request in chance.sample(survivors, 8):
-        (alone,) = serve(make_engine(FakeRuntime(noisy)), request)
-        assert events[request.request_id][-1].rows == alone[-1].rows
 
 
 def test_left_over_blocks_are_counted_and_taken_back(caplog: pytest.LogCaptureFixture):

@@ -166,22 +166,6 @@ def test_a_session_that_is_stopped_while_its_request_is_being_accepted_stays_sil
         assert events[-1].reason is FinishReason.CANCELLED and events[-1].num_rows < len(TALK)
 
 
-def test_stop_drops_sound_that_was_not_made_yet():
-    codec = FakeCodec()
-    slow = threading.Event()
-    codec.before_push = lambda: slow.wait(PATIENCE_S)
-    with served(talking(), codec) as service:
-        handle = service.submit(ask())
-        wait_until(
-            lambda: service.stats().engine.running == 0
-        )  # the engine is done, the codec has everything to do
-        service.cancel(handle.request_id)
-        slow.set()
-        events = listen_to(handle)
-        assert events[-1].reason is FinishReason.CANCELLED
-        assert len(heard(events)) == 0
-
-
 def test_a_listener_who_does_not_take_bounds_what_is_made():
     run_ahead_s = 2.0
     with served(talking(), run_ahead_s=run_ahead_s, lease_s=600) as service:

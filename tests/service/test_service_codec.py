@@ -178,38 +178,6 @@ def test_sound_that_is_no_number_is_never_sent(caplog: pytest.LogCaptureFixture)
         assert isinstance(events[-1], Failed) and len(heard(events)) == 0
 
 
-def test_the_first_sound_of_a_newcomer_comes_before_the_later_sound_of_others():
-    order: list[tuple[str, int]] = []
-    go_on, ahead = (
-        threading.Event(),
-        60,
-    )  # pushes, in no time: so far is the first reply from running dry
-
-    class Watching(FakeCodec):
-        def open_stream(self, voice=None):
-            stream = super().open_stream(voice)
-            push = stream.push
-            name = threading.current_thread().name + str(len(order))
-            stream.push = lambda codes: (
-                order.append((name, len(codes))),
-                len(order) == ahead and go_on.wait(PATIENCE_S),
-                push(codes),
-            )[-1]
-            return stream
-
-    with served(talking(), Watching(), run_ahead_s=100) as service:
-        first = service.submit(ask())
-        wait_until(lambda: len(order) == ahead)
-        second = service.submit(ask())
-        wait_until(lambda: service.ahead_s(second.request_id) >= 2 * 960 / 24_000)
-        go_on.set()
-        wait_until(lambda: len({name for name, _ in order}) == 2)
-        position = next(i for i, (name, _) in enumerate(order) if name != order[0][0])
-        assert position < ahead + 5, "the newcomer waited for sound that nobody needs yet"
-        assert max(count for _, count in order) <= 10, "a codec call is at most 0.4 s of sound"
-        first.cancel(), second.cancel()
-
-
 def worker_of(codec: FakeCodec, *, one_gpu: bool) -> SpeechWorker:
     return SpeechWorker(
         codec, finish=print, fail=print, on_first_sound=lambda: None, one_gpu=one_gpu

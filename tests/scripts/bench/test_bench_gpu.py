@@ -4,9 +4,6 @@ whole service at tiny sizes, and refusals."""
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -82,24 +79,3 @@ def test_a_question_and_listeners_through_the_whole_service(tmp_path: Path, monk
 def test_without_a_gpu_it_says_so(bench):
     with pytest.raises(ConfigError, match="GPU"):
         bench.run(options(bench), Report())
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_every_part_with_two_layers(tmp_path: Path):
-    out = tmp_path / "a.json"
-    given = "--layers 2 --dtype bfloat16,float8-all,int4 --batches 2 --listeners 1:1,2:2 --codes 20"
-    command = [sys.executable, "-m", "scripts.bench", "full_size", "--out", str(out)]
-    done = subprocess.run(
-        [*command, *given.split()], cwd=ROOT, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(out.read_text())
-    names = [(figure["name"], figure["note"], figure["dtype"]) for figure in found["figures"]]
-    assert len(set(names)) == len(names)
-    for dtype in ("bfloat16", "float8-all", "int4"):
-        assert ("decode step, batch 2", "device", dtype) in names
-        assert ("prefill 64 rows on 2000 cached", "wall", dtype) in names
-    assert all(figure["median_ms"] > 0 and figure["limit_ms"] > 0 for figure in found["figures"])
-    assert found["speech_in_4_s_first_sound_p50_ms"] > 0
-    assert [load["concurrency"] for load in found["streams"]["load"]] == [1, 2]

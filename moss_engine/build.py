@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 
 from moss_engine.api.errors import CheckpointError, ConfigError, MissingPackageError
-from moss_engine.api.info import MachineLimits, MadeBy, ServiceInfo
+from moss_engine.api.info import MadeBy, ServiceInfo
 from moss_engine.api.service import StartableService
 from moss_engine.audio.turn_judge import WITHOUT_MELODY, find_melody
 from moss_engine.audio.voice_activity import Detector, load_detector
@@ -22,8 +21,7 @@ from moss_engine.models.manifest import checkpoint_digest
 from moss_engine.recogniser.load import NONE, load_recogniser
 from moss_engine.recogniser.worker import RecogniserWorker
 from moss_engine.runtime.make import make_runtime, require_runtime, resolve_device, resolve_dtype
-from moss_engine.runtime.roofline import limits_in_steps
-from moss_engine.service.local import LocalService, MachineWatch, ServiceCore
+from moss_engine.service.local import LocalService, ServiceCore
 from moss_engine.service.recordings import ClonedVoices, Hearing
 from moss_engine.talk.llm import ChatServer, Llm, find_local
 from moss_engine.talk.modes import talking_modes
@@ -47,9 +45,8 @@ def build_listening_service(
     config: EngineConfig, talk: TalkConfig, *, clones_voices: bool = False
 ) -> LocalService:
     """The same with a recogniser, where the checkpoint understands no speech or `talk.transcribe`
-    asks for it: what a replica is, which leaves the machine to the others while it rests. Raises
-    as `build_core` does."""
-    return _built(config, talk, clones_voices, watches=False)[0]
+    asks for it: what a replica is. Raises as `build_core` does."""
+    return _built(config, talk, clones_voices)[0]
 
 
 def build_talking_service(
@@ -63,10 +60,9 @@ def build_talking_service(
 
 
 def _built(
-    config: EngineConfig, talk: TalkConfig | None, clones_voices: bool, *, watches: bool = True
+    config: EngineConfig, talk: TalkConfig | None, clones_voices: bool
 ) -> tuple[LocalService, ServiceInfo]:
-    """A service and its info; without `talk` there is no recogniser, nor a word about it. It
-    `watches` the machine's limits."""
+    """A service and its info; without `talk` there is no recogniser, nor a word about it."""
     core, processor = build_core(config)
     info, voices, hearing = service_info(core, processor, clones_voices), None, None
     if clones_voices:
@@ -79,8 +75,7 @@ def _built(
         if hearing and find_melody() is None:
             logger.info(WITHOUT_MELODY)
         info = replace(info, recogniser=name, no_recogniser=None if name else why_not)
-    machine = watch_machine(core) if watches else None
-    return LocalService(core, info, voices, hearing, machine), info
+    return LocalService(core, info, voices, hearing), info
 
 
 def find_detector() -> Detector | None:
@@ -180,22 +175,6 @@ def settled(config: EngineConfig) -> EngineConfig:
     if config.dtype != "auto" or device.type != "cpu" or config.runtime not in ("auto", "torch"):
         return config
     return replace(config, dtype=str(resolve_dtype(config, device)).removeprefix("torch."))
-
-
-def watch_machine(core: ServiceCore) -> MachineWatch:
-    """What measures the machine's limits beside a service of these parts."""
-    config = core.config
-
-    def steps() -> Iterator[MachineLimits | None]:
-        model = ModelConfig.from_file(config.checkpoint / "config.json")
-        info, device = core.engine.runtime.info, resolve_device(config.device)
-        return limits_in_steps(model, info, device, config.threads)
-
-    def rests() -> bool:
-        engine = core.stats().engine
-        return engine.running + engine.waiting == 0
-
-    return MachineWatch(steps, rests)
 
 
 def service_info(core: ServiceCore, processor: Processor, clones_voices: bool) -> ServiceInfo:

@@ -140,26 +140,10 @@ class ClusterStats:
 
 
 @dataclass(frozen=True)
-class MachineLimits:
-    """The roofline of this machine: the rates at which it reads and multiplies, as measured, and
-    what a step of the network needs at least: its weights once, `row_bytes` for each row in the
-    cache, and `row_operations` for each row that is computed (a multiplication with its addition
-    counts as two)."""
-
-    read_bytes_per_s: float
-    operations_per_s: float
-    weight_bytes: int
-    row_bytes: int
-    row_operations: int
-
-
-@dataclass(frozen=True)
 class ServiceStats:
     """`state` is "ready" where requests are accepted and every thread was alive within the last
     seconds (`progress_age_s`), else "draining", "faulted" or "stalled".
     `encoding` counts recordings that are being encoded or wait for it.
-
-    `limits` are None until they have been measured.
 
     `outcomes` counts requests by the value of their FinishReason, or "failed" or "refused".
     `cluster` is None where there are no replicas.
@@ -171,7 +155,6 @@ class ServiceStats:
     outcomes: dict[str, int]
     encoding: int = 0
     cluster: ClusterStats | None = None
-    limits: MachineLimits | None = None
 
     @property
     def ready(self) -> bool:

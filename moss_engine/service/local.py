@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import replace
@@ -31,7 +31,7 @@ from moss_engine.api.events import (
     Sampled,
     TextDelta,
 )
-from moss_engine.api.info import MachineLimits, ServiceInfo, ServiceStats
+from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Progress, Request, without_older_half
 from moss_engine.api.service import ClonedVoice, ReplyStream
 from moss_engine.api.tokens import SpecialIds, code_of
@@ -376,8 +376,6 @@ class EventRouter:
             self._worker.notify(job)
 
 
-LOOK_S = 0.2  # between two looks whether the service rests
-GAP_S = 0.005  # between two steps, so that a question that comes meanwhile hardly waits
 Result = TypeVar("Result")
 
 
@@ -385,7 +383,7 @@ class LocalService:
     """Used on any number of event loops. `start` it before use and `close` it afterwards.
 
     `voices` is None where no voice can be made of a recording, `hearing` where no recogniser
-    listens, `machine` where its limits are not measured.
+    listens.
     """
 
     def __init__(
@@ -394,13 +392,11 @@ class LocalService:
         info: ServiceInfo,
         voices: ClonedVoices | None = None,
         hearing: Hearing | None = None,
-        machine: MachineWatch | None = None,
     ):
         self._core = core
         self._info = info
         self._voices = voices
         self._hearing = hearing
-        self._machine = machine
         # One at a time: in the core's thread they would keep requests from being accepted.
         self._voice_thread = ThreadPoolExecutor(1, "voices")
         self._started = False
@@ -411,13 +407,9 @@ class LocalService:
             return
         self._started = True
         self._core.start()
-        if self._machine is not None:
-            self._machine.start()
 
     def close(self) -> None:
         """Stop everything now and give back the runtime's memory; blocks."""
-        if self._machine is not None:
-            self._machine.close()
         self._core.close()
         self._voice_thread.shutdown(cancel_futures=True)
         if self._hearing is not None:
@@ -484,8 +476,7 @@ class LocalService:
         self._core.cancel_session(session_id)
 
     async def stats(self) -> ServiceStats:
-        stats = self._core.stats()
-        return replace(stats, limits=self._machine.limits) if self._machine else stats
+        return self._core.stats()
 
     async def drain(self, timeout_s: float | None = None) -> None:
         await asyncio.to_thread(self._core.drain, timeout_s)
@@ -495,37 +486,3 @@ def _cancel_unheard(submitted: asyncio.Future[Any]) -> None:
     """The listener left while its request was being accepted."""
     if not submitted.cancelled() and submitted.exception() is None:
         submitted.result().cancel()
-
-
-class MachineWatch:
-    """The machine's limits, measured beside the service while nothing is asked of it.
-
-    `steps` gives None until it gives the limits; it goes on only while `rests` says so."""
-
-    def __init__(
-        self, steps: Callable[[], Iterator[MachineLimits | None]], rests: Callable[[], bool]
-    ):
-        self.limits: MachineLimits | None = None
-        self._steps = steps
-        self._rests = rests
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._measure, name="machine", daemon=True)
-
-    def start(self) -> None:
-        """Begin in the background."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop; what was not measured stays unknown."""
-        self._closing.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _measure(self) -> None:
-        for limits in self._steps():
-            self.limits = limits
-            if self._closing.wait(GAP_S):
-                return
-            while not self._rests():
-                if self._closing.wait(LOOK_S):
-                    return

@@ -12,7 +12,6 @@ tab sends, besides binary frames, which are its microphone's int16 PCM at 16 kHz
     conversation.clear         heard
     replay.check               file
     replay.create              file, run, heard, sound
-    captions.create            format, words          srt or vtt; text, begin and end of each word
     input_audio_buffer.begin   recording, hands_free
     input_audio_buffer.update  answering, saying, played      what the page says while it listens,
                                and whether blocks hold, behind the microphone's, what it plays
@@ -26,7 +25,6 @@ It is told, each with its number `n`:
     conversation.updated       entries, whole         what was said so far
     response.update            run, seq, ...          what is new of a reply
     replay.checked             sentence               why a replay file would be refused, or ""
-    captions.created           format, text           a file of captions
     input_audio_buffer.heard   block, ...             what a block brought about
     input_audio_buffer.failed  message                why nothing more is heard
     error                      message
@@ -50,10 +48,8 @@ from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from moss_engine.api.captions import captions, srt, vtt
 from moss_engine.api.errors import BusyError, MossError, ParameterError
 from moss_engine.api.request import Speech
-from moss_engine.api.transcript import Word
 from moss_engine.endpoints.ahead import Ahead
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.microphone import Microphone
@@ -69,12 +65,10 @@ SEND_S = 30.0  # for a browser to take a frame
 SEEN_EVERY = 64  # frames of a tab
 MAX_EVENT_BYTES = 256 * 1024
 MAX_BLOCK_BYTES = 256 * 1024
-MAX_CAPTION_S = 360_000  # a file of captions counts to 99 hours
 MAX_HELD_BYTES = 8 << 20  # of frames that a tab has not got
 MAX_TABS, MAX_TABS_OF_VISITOR = 512, 64  # many visitors behind one router are one address
 NAME = re.compile(r"[0-9a-f]{32}")
 LEFT = (1000, 1001)  # codes with which a browser closes what it does not want any more
-FORMATS = {"srt": srt, "vtt": vtt}
 GONE_CODE, FULL_CODE, WRONG_CODE = 4001, 4013, 4002
 FULL = "All places of this page are taken by open tabs; close some, or try again in a moment."
 
@@ -178,8 +172,6 @@ class Tab:
             self.tell("replay.checked", sentence=self._handlers.check_replay(_text(event, "file")))
         elif kind == "replay.create":
             self._reply(self._replay(event), event)
-        elif kind == "captions.create":
-            self.tell("captions.created", format=event.get("format"), text=_captions(event))
         elif kind is not None and str(kind).startswith("input_audio_buffer."):
             self._listen(str(kind).partition(".")[2], event)
         else:
@@ -445,23 +437,6 @@ def _text(event: dict[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise ParameterError(f"{name} must be a text.")
     return value
-
-
-def _captions(event: dict[str, Any]) -> str:
-    """The text of a file of captions."""
-    write, words = FORMATS.get(_text(event, "format")), event.get("words")
-    if write is None or not isinstance(words, list) or not all(map(_is_word, words)):
-        raise ParameterError("Captions need a format, srt or vtt, and words with their seconds.")
-    return write(captions([Word(*word) for word in words]))
-
-
-def _is_word(word: Any) -> bool:
-    """Whether it is a text, where it begins and where it ends."""
-    return (
-        isinstance(word, list)
-        and [isinstance(part, str) for part in word] == [True, False, False]
-        and all(isinstance(part, int | float) and 0 <= part < MAX_CAPTION_S for part in word[1:])
-    )
 
 
 def _number(event: dict[str, Any], name: str) -> int:

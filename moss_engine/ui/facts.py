@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from moss_engine.api.info import MachineLimits, ServiceInfo
+from moss_engine.api.info import ServiceInfo
 from moss_engine.api.service import SpeechService
 
 FRESH_S = 0.25
@@ -71,7 +71,6 @@ class PoolWatch:
         self._clock = clock
         self._asked_s: float | None = None
         self._counts: Mapping[str, Any] = {}
-        self.limits: MachineLimits | None = None  # as last heard of
 
     async def counts(self, *, now: bool = False) -> Mapping[str, Any]:
         """Blocks by state, replies by state, and in a cluster its `ClusterStats`; FRESH_S old
@@ -84,7 +83,7 @@ class PoolWatch:
 
     async def _ask(self) -> Mapping[str, Any]:
         stats = await self._service.stats()
-        engine, self.limits = stats.engine, stats.limits
+        engine = stats.engine
         cluster = {} if stats.cluster is None else asdict(stats.cluster)
         return {
             **cluster,

@@ -11,7 +11,7 @@ import asyncio
 import secrets
 from collections.abc import Mapping
 from contextlib import aclosing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,9 +147,7 @@ class Handlers:
         known = {"pieces": self.facts.pieces_of(message["ids"])}
         if message["seq"] != ACCEPTED_SEQ:
             return known
-        limits = asdict(self.pool.limits) if self.pool.limits else None
-        recipe = form.recipe(values, self.facts, message["seed"])
-        return known | {"recipe": recipe, "limits": limits}
+        return known | {"recipe": form.recipe(values, self.facts, message["seed"])}
 
     async def _told_again(
         self, file: str, heard: str, turn: Turn, conversation: Conversation, tick_s: float

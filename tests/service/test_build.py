@@ -1,5 +1,5 @@
-"""The whole program on the tiny random checkpoint: from options to a WAV file; what a start loads,
-and what it finds out of the machine."""
+"""The whole program on the tiny random checkpoint: from options to a WAV file; and what a start
+loads."""
 
 from __future__ import annotations
 
@@ -8,22 +8,15 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
-import torch
 
 from moss_engine import say
 from moss_engine.api.errors import CheckpointError, ConfigError
-from moss_engine.api.info import MachineLimits, RuntimeInfo
 from moss_engine.audio.pcm import read_wav
 from moss_engine.build import build_service, build_talking_service
-from moss_engine.config import NANO_CHECKPOINT, REPO_ROOT, EngineConfig, TalkConfig
-from moss_engine.models.config import ModelConfig
-from moss_engine.runtime.roofline import limits_in_steps
-from moss_engine.service.local import MachineWatch
-from tests.service.service_support import wait_until
+from moss_engine.config import REPO_ROOT, EngineConfig, TalkConfig
 
 
 def test_a_text_becomes_a_file_of_the_sound_that_was_made_by_the_same_seed_the_same(
@@ -95,36 +88,3 @@ def test_building_the_service_loads_no_compiler() -> None:
     command = [sys.executable, "-c", BUILD]
     done = subprocess.run(command, cwd=REPO_ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-LIMITS = MachineLimits(1e9, 1e9, 1000, 10, 2000)
-
-
-def steps(taken: list[int], count: int = 3) -> Iterator[MachineLimits | None]:
-    for step in range(count):
-        taken.append(step)
-        yield None
-    yield LIMITS
-
-
-def test_it_waits_while_somebody_is_answered():
-    taken: list[int] = []
-    busy = [True]
-    watch = MachineWatch(lambda: steps(taken), lambda: not busy[0])
-    watch.start()
-    wait_until(lambda: taken == [0])
-    assert watch.limits is None
-    busy[0] = False
-    wait_until(lambda: watch.limits == LIMITS)
-    watch.close()
-
-
-def test_the_built_in_voice_has_limits():
-    model = ModelConfig.from_file(NANO_CHECKPOINT / "config.json")
-    info = RuntimeInfo("torch", "1", "cpu", "int8", "nano")
-    threads = torch.get_num_threads()
-    *before, limits = limits_in_steps(model, info, torch.device("cpu"), threads)
-    assert torch.get_num_threads() == threads
-    assert not any(before) and limits is not None
-    assert limits.read_bytes_per_s > 0 and limits.operations_per_s > 0
-    assert limits.row_operations == 2 * limits.weight_bytes  # int8

@@ -26,14 +26,7 @@ from moss_engine.api.events import (
     Started,
     TextDelta,
 )
-from moss_engine.api.info import (
-    EngineStats,
-    MachineLimits,
-    MadeBy,
-    RuntimeInfo,
-    ServiceInfo,
-    ServiceStats,
-)
+from moss_engine.api.info import EngineStats, MadeBy, RuntimeInfo, ServiceInfo, ServiceStats
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import ChannelSampling, Request, Sampling, Text, without_older_half
 from moss_engine.api.service import ClonedVoice, SpeechService
@@ -239,7 +232,6 @@ class FakeService:
     most_messages: int = 1000
     drained: bool = False
     waiting: int = 0
-    limits: MachineLimits | None = None
     encoded: list[tuple[np.ndarray, int]] = field(default_factory=list)
 
     async def describe(self) -> ServiceInfo:
@@ -282,7 +274,6 @@ class FakeService:
     def reset(self, script: Script | None = None) -> None:
         """As new, for the next test."""
         self.script, self.waiting = script or Script(seconds=1.2, rtf=0.2), 0
-        self.limits = None
         for record in (
             self.requests,
             self.cancelled,
@@ -437,7 +428,7 @@ class FakeService:
             leaked_blocks=0,
         )
         state = "draining" if self.drained else "ready"
-        return ServiceStats(engine, state, 0.0, {}, limits=self.limits)
+        return ServiceStats(engine, state, 0.0, {})
 
 
 def engine_stats(service: SpeechService) -> EngineStats:

@@ -119,24 +119,6 @@ def test_a_broken_connection_is_taken_up_where_it_broke(service, tab):
     assert len(service.requests) == 1 and service.cancelled == []
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"format": "pdf"},
-        {"words": "Hi"},
-        *(
-            {"words": [word]}
-            for word in (["Hi", 0], ["Hi", 0, -1], ["Hi", "0", 1], ["Hi", 0, 1e300], [0, 0, 1])
-        ),
-    ],
-)
-def test_captions_of_something_else_are_refused_and_the_tab_stays(tab, wrong):
-    tab.send("captions.create", **{"format": "vtt", "words": [["Hi", 0, 1]], **wrong})
-    assert "srt or vtt" in tab.until("error")["message"]
-    tab.send("captions.create", format="vtt", words=[["Hi", 0, 1.5]])
-    assert tab.until("captions.created")["text"].endswith("00:00.000 --> 00:00:01.500\nHi\n\n")
-
-
 def test_what_was_sent_before_the_break_is_counted(service, tab):
     tab.send("got", last=0)
     tab.send("response.cancel", heard="")

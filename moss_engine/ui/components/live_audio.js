@@ -4,7 +4,7 @@
 
 import { complain, randomName, root } from "./common.js";
 import { Door } from "./door.js";
-import { considered, giveCaptions, pause, wire } from "./live_audio_controls.js";
+import { considered, pause, wire } from "./live_audio_controls.js";
 import { OpusReply, packetsOf, Player, SLOW_PREBUFFER_MS, soundWay, wavOf } from "./player.js";
 import { Captions, stamp, TICK_MS, Wave } from "./stage.js";
 
@@ -28,7 +28,6 @@ export let pcm = []; // every chunk of the reply, for replay and download
 let opus = null; // what decodes the reply, where it comes compressed
 let discard = true; // after Stop, until the next run begins
 let clock = null;
-let limits = null; // of the machine, once they are known
 export const BUSY = ["sent", "waiting", "thinking", "speaking"];
 
 // A question was accepted: the reply before it makes room.
@@ -88,8 +87,6 @@ function take(message, sound) {
   live.parts = message.parts;
   live.pauses = message.pauses;
   live.recipe ??= message.recipe ?? null;
-  limits = message.limits ?? limits;
-  live.limits = limits;
   live.seed = message.seed;
   live.placed = message.placed ?? null;
   live.speaks = message.speaks;
@@ -316,7 +313,6 @@ const TAKES = {
   "response.update": (event, sound) => take(inFull(event), sound),
   "conversation.updated": ({ entries, whole }) => document.dispatchEvent(new CustomEvent("conversation", { detail: { entries, whole } })),
   "replay.checked": ({ sentence }) => considered(sentence),
-  "captions.created": giveCaptions,
   "input_audio_buffer.heard": (event) => document.dispatchEvent(new CustomEvent("heard", { detail: event })),
   "input_audio_buffer.failed": (event) => document.dispatchEvent(new CustomEvent("heard", { detail: { ...event, failed: event.message } })),
   error: ({ message }) => {

@@ -43,7 +43,7 @@ export function wire() {
 // is made again without the network. A replay file is opened by dropping it anywhere on the page, or by the panel's button.
 
 function wireKeeping() {
-  const taken = { wav: save, srt: () => askCaptions("srt"), vtt: () => askCaptions("vtt"), share, keep: keepReplay };
+  const taken = { wav: save, srt: () => saveCaptions("srt"), vtt: () => saveCaptions("vtt"), share, keep: keepReplay };
   for (const [name, take] of Object.entries(taken)) {
     $(`.la-${name}`).addEventListener("click", () => {
       $(".la-menu").hidePopover();
@@ -52,14 +52,27 @@ function wireKeeping() {
   }
 }
 
-// The server writes them, as it does for programs, of the words as they are marked here.
-function askCaptions(format) {
-  door.send({ type: "captions.create", format, words: captions.timed(live.total, rate) });
+// The words as they are marked here: a sentence each, or a part of a long one.
+const CUE_CHARS = 84;
+const CUE_S = 7;
+function cues() {
+  const found = [];
+  for (const [text, begins, ends] of captions.timed(live.total, rate)) {
+    const last = found.at(-1);
+    const goesOn = last && !/[.?!…。？！]$/.test(last.text) && last.text.length + text.length < CUE_CHARS && ends - last.begins <= CUE_S;
+    if (goesOn) Object.assign(last, { ends, text: `${last.text} ${text}` });
+    else found.push({ begins, ends, text });
+  }
+  return found;
 }
 
-export function giveCaptions({ format, text }) {
-  give(new Blob([text], { type: "text/plain" }), `moss-speech-${live.run}.${format}`);
-}
+const MARKUP = { "&": "&amp;", "<": "&lt;", ">": "&gt;" };
+const at = (seconds) => new Date(Math.round(1000 * seconds)).toISOString().slice(11, 23);
+const FORMATS = {
+  srt: (cue, i) => `${i + 1}\n${at(cue.begins)} --> ${at(cue.ends)}\n`.replaceAll(".", ",") + `${cue.text}\n\n`,
+  vtt: (cue, i) => `${i ? "" : "WEBVTT\n\n"}${at(cue.begins)} --> ${at(cue.ends)}\n${cue.text.replace(/[&<>]/g, (sign) => MARKUP[sign])}\n\n`,
+};
+const saveCaptions = (format) => give(new Blob(cues().map(FORMATS[format]), { type: "text/plain" }), `moss-speech-${live.run}.${format}`);
 
 // Rows, text and settings, not the sound: that follows from them.
 function keepReplay() {

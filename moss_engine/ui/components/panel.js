@@ -5,15 +5,13 @@ import { part, write } from "./common.js";
 let element, roll, versus, keeper; // since it was mounted
 const boxes = new Map(); // of every tile
 
-// A figure of a reply: an entry of TILES is all that a tile needs: where its value comes from, what it means, and for a
-// stage the least time that this machine could take for it.
+// A figure of a reply: an entry of TILES is all that a tile needs: where its value comes from, and what it means.
 
 const NONE = "–";
 const RTF_SINCE_S = 2; // of sound: before, the time to the first of it outweighs the rest
 const SENT_AS = { pcm: "s of exact PCM", opus: "s of Opus" };
 
-// `only` tells whether there is such a tile at all. `show` gives the value, and where they change the words behind it and whether it is bad. `least` gives the milliseconds
-// that the stage takes and at least must take. What the server's own figures mean, it says itself.
+// `only` tells whether there is such a tile at all. `show` gives the value, and where they change the words behind it and whether it is bad. What the server's own figures mean, it says itself.
 const TILES = [
   {
     key: "heard_after", name: "Heard after", unit: "ms", where: "browser",
@@ -21,14 +19,11 @@ const TILES = [
     show: (live) => [number(live.heardAfterMs, 0)],
   },
   server("ttfa_ms", "First audio", "ms"),
-  {
-    ...server("prefill_ms", "Prefill", "ms"),
-    least: ({ figures, limits }) => [figures.prefill_ms, stepMs(limits, figures.num_prompt_rows - figures.num_cached_rows, figures.num_cached_rows)],
-  },
+  server("prefill_ms", "Prefill", "ms"),
   server("queue_wait_ms", "Queue", "ms"),
   { ...server("rtf", "RTF", "", 2), bad: ({ figures }) => figures.rtf >= 1 && figures.audio_s >= RTF_SINCE_S },
-  { ...server("audio_rows_per_s", "Speech rows", "/s", 0), least: ({ figures, limits }) => rowMs(figures.audio_rows_per_s, figures, limits) },
-  { ...server("text_rows_per_s", "Text rows", "/s", 0), least: ({ figures, limits }) => rowMs(figures.text_rows_per_s, figures, limits) },
+  server("audio_rows_per_s", "Speech rows", "/s", 0),
+  server("text_rows_per_s", "Text rows", "/s", 0),
   {
     ...server("codec_ms", "Codec", "ms"),
     show: ({ figures }) => [number(figures.codec_ms, 1), figures.codec_replies > 1 ? `ms for ${number(figures.codec_replies, 1)} replies` : "ms"],
@@ -83,17 +78,6 @@ function number(value, digits) {
   return value === null || value === undefined ? NONE : value.toFixed(digits);
 }
 
-// The least time of one step: the weights and the cached rows are read once, and every new row is multiplied.
-function stepMs(limits, rows, cached) {
-  if (!limits || !(rows > 0)) return null;
-  const reading = (limits.weight_bytes + cached * limits.row_bytes) / limits.read_bytes_per_s;
-  return 1000 * Math.max(reading, (rows * limits.row_operations) / limits.operations_per_s);
-}
-
-function rowMs(rowsPerS, figures, limits) {
-  return [rowsPerS ? 1000 / rowsPerS : null, stepMs(limits, 1, (figures.num_prompt_rows ?? 0) + figures.num_rows / 2)];
-}
-
 function cellOf(tile) {
   const box = part("div", "tile");
   box.dataset.key = tile.key;
@@ -103,12 +87,6 @@ function cellOf(tile) {
   const tip = part("span", "tip", tile.meaning);
   tip.id = `tip-${tile.key}`;
   box.append(part("span", "tile-name", tile.name), value);
-  if (tile.least) {
-    const gauge = part("span", "tile-gauge");
-    gauge.append(part("i", ""), part("small", ""));
-    gauge.hidden = true;
-    box.append(gauge);
-  }
   box.append(part("span", "tile-other"), part("span", "tile-where", tile.where), tip);
   return box;
 }
@@ -122,19 +100,7 @@ function showFigures(live) {
     write(box.querySelector("small"), note);
     box.classList.toggle("none", text === NONE);
     box.classList.toggle("bad", Boolean(tile.bad?.(live)));
-    if (tile.least) showGauge(box.querySelector(".tile-gauge"), ...tile.least(live));
   }
-}
-
-// How near a stage comes to what this machine could do: 100 % would be all of its reading, or all of its multiplying.
-function showGauge(gauge, ms, least) {
-  const known = Boolean(ms && least);
-  gauge.hidden = !known;
-  if (!known) return;
-  const percent = Math.min(100, Math.round((100 * least) / ms));
-  gauge.querySelector("i").style.setProperty("--share", `${percent}%`);
-  write(gauge.querySelector("small"), `${percent} % of the limit`);
-  gauge.title = `At least ${number(least, least < 10 ? 2 : 0)} ms, as this machine reads and multiplies; it took ${number(ms, ms < 10 ? 2 : 0)} ms.`;
 }
 
 const SHOWN_IDS = 240;

@@ -37,12 +37,12 @@ FORM = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{css}</style>
 <script>if (matchMedia("(prefers-color-scheme: dark)").matches)
 document.documentElement.classList.add("dark")</script></head>
-<body class="login"><form class="panel" method="post" action="login"><h1>{title}</h1>
+<body class="login"><main><form class="panel" method="post" action="login"><h1>{title}</h1>
 <p role="alert">{sentence}</p>
 <label><span>User</span><input name="username" autocomplete="username" required autofocus></label>
 <label><span>Password</span>
 <input name="password" type="password" autocomplete="current-password" required></label>
-<button>Login</button></form></body></html>"""
+<button>Login</button></form></main></body></html>"""
 
 
 class Login:

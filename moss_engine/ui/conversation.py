@@ -89,7 +89,7 @@ class PlaybackPosition(NamedTuple):
 class Conversation:
     """`forgotten` turns, from the first on, are history no longer; `voice` is the visitor's own; it
     was last used at `used_s`. `stopped` are runs that are unwanted, even if their question is still
-    on its way."""
+    on its way; `doubted` are keys of texts that were refused once (`form.doubt_once`)."""
 
     turns: list[Turn] = field(default_factory=list)
     session_id: str = ""
@@ -98,6 +98,7 @@ class Conversation:
     voice: str = ""
     used_s: float = 0.0
     stopped: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_STOPPED))
+    doubted: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_DOUBTED))
     _writing: threading.Lock = field(default_factory=threading.Lock)
 
     def history(self, asked: Turn | None = None) -> tuple[Message, ...]:
@@ -204,7 +205,7 @@ def _entry(role: str, text: str, note: str = "", clip: Clip | None = None) -> di
 
 SETTLE_S = 1.0  # how long is waited for a stopped reply's handler to close its books
 MAX_CONVERSATIONS = 512
-MAX_STOPPED = 16
+MAX_STOPPED, MAX_DOUBTED = 16, 64
 SWEEP_S = 30.0
 
 

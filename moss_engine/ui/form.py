@@ -33,9 +33,6 @@ from moss_engine.api.request import (
     Sampling,
     Speech,
     Text,
-    check_sampling,
-    check_speed,
-    check_text,
 )
 from moss_engine.api.tokens import Row
 from moss_engine.text.language import check_language
@@ -43,7 +40,6 @@ from moss_engine.ui.entrance.asgi import Refused
 from moss_engine.ui.entrance.guard import parse_json
 from moss_engine.ui.facts import PageInfo
 
-MAX_REMEMBERED = 256  # texts that were refused
 RUN = re.compile(r"[0-9a-f]{8}")
 
 
@@ -81,34 +77,24 @@ def read(given: Any, facts: PageInfo) -> dict[str, Any]:
 
 
 def check(values: Mapping[str, Any], facts: PageInfo, own_voice: str = "") -> None:
-    """Raise a MossError with one sentence unless these values can be asked for by a visitor who has
-    that own voice."""
+    """Raise a MossError with one sentence where there are no such mode, voice and recording here,
+    for a visitor who has that own voice. The rest is the service's to refuse."""
     modes = [mode.name for mode in facts.modes]
     if values["mode"] not in modes:
         raise UnsupportedModeError(
             f"There is no mode {_short(values['mode'])}; choose one of {', '.join(modes)}."
         )
     mode = facts.mode(values["mode"])
-    if mode.input == "text":
-        check_text(values["text"], facts.max_text_chars)
-    elif not values["utterance"]:
+    if mode.input == "speech" and not values["utterance"]:
         raise InputError("Nothing was said yet; record a question or choose a file.")
     if values["voice"] not in facts.voices and (not own_voice or values["voice"] != own_voice):
         raise ParameterError(
             f"There is no voice {_short(values['voice'])}; choose one of {', '.join(facts.voices)}."
         )
-    if values["run"] and not RUN.fullmatch(values["run"]):
-        raise ParameterError("run must be eight digits from 0 to f, or empty.")
     if values["system"].strip() and not mode.own_system:
         raise ParameterError(
             f"The mode {mode.name!r} has a fixed system turn; leave the system prompt empty."
         )
-    if values["system"].strip():
-        check_text(values["system"], facts.max_text_chars)
-    check_speed(values["speed"])
-    check_sampling(
-        sampling_of(values, facts, seed=0 if values["new_seed"] else _whole(values["seed"]))
-    )
 
 
 def run_name(run: Any) -> str:
@@ -116,12 +102,9 @@ def run_name(run: Any) -> str:
     return run if isinstance(run, str) and RUN.fullmatch(run) else secrets.token_hex(4)
 
 
-def draw_seed(values: Mapping[str, Any]) -> int:
-    """The seed to use: a new one, or the one given, which `check` may refuse yet."""
-    if values["new_seed"]:
-        return secrets.randbelow(MAX_PAGE_SEED)
-    seed = _whole(values["seed"])
-    return seed if isinstance(seed, int) else 0
+def draw_seed(values: Mapping[str, Any]) -> Any:
+    """The seed to use: a new one, or the one given, which the service may refuse yet."""
+    return secrets.randbelow(MAX_PAGE_SEED) if values["new_seed"] else _whole(values["seed"])
 
 
 def sampling_of(values: Mapping[str, Any], facts: PageInfo, seed: Any) -> Sampling:
@@ -179,23 +162,22 @@ def _short(value: Any) -> str:
     return repr(str(value)[:40])
 
 
-class Doubts:
-    """The texts that were refused, the newest ones."""
+def key_of(text: str) -> int:
+    """By which a text that was doubted is found again."""
+    return hash(text.strip())
 
-    def __init__(self) -> None:
-        self._refused: deque[tuple[str, int]] = deque(maxlen=MAX_REMEMBERED)
 
-    def check(self, session_id: str, mode: Mode, text: str) -> None:
-        """Raise ForeignTextError where `mode` reads English and `text` looks otherwise, unless this
-        session was told so of this text before."""
-        key = session_id, hash(text.strip())
-        if mode.input != "text" or key in self._refused:
-            return
-        try:
-            check_language(mode, text, "send it again to hear it anyway")
-        except ForeignTextError:
-            self._refused.append(key)
-            raise
+def doubt_once(doubted: deque[int], mode: Mode, text: str) -> None:
+    """Raise ForeignTextError where `mode` reads English and `text` looks otherwise, unless its key
+    is among those that were `doubted`, to which it is added."""
+    key = key_of(text)
+    if mode.input != "text" or key in doubted:
+        return
+    try:
+        check_language(mode, text, "send it again to hear it anyway")
+    except ForeignTextError:
+        doubted.append(key)
+        raise
 
 
 FORMAT, VERSION = "moss-speech-reply", 1

@@ -52,7 +52,6 @@ class Handlers:
         self.pool = PoolWatch(service)
         self.sessions = Sessions(service)
         self.names = self.sessions.names
-        self._doubts = form.Doubts()
 
     def answer(
         self,
@@ -62,14 +61,15 @@ class Handlers:
         ahead: Ahead | None = None,
         *,
         tick_s: float = TICK_S,
+        paced: bool = True,
     ) -> Messages:
         """Every message of the answer, called `run`, to what was typed or to the recording that
         `utterance` names; what is wrong with it is the last one. Leaving early stops it. It may
-        have been begun `ahead`."""
+        have been begun `ahead`. It is made no faster than it is heard if it is `paced`."""
         seed = ahead.seed if ahead is not None and values["new_seed"] else None
         mode = next((mode for mode in self.facts.modes if mode.name == values["mode"]), None)
         turn = Turn(run=run, seed=form.draw_seed(values) if seed is None else seed, mode=mode)
-        return _whole(turn, self._told(values, turn, conversation, ahead, tick_s))
+        return _whole(turn, self._told(values, turn, conversation, ahead, tick_s, paced))
 
     async def begin(
         self, values: dict[str, Any], said: Speech, conversation: Conversation, ahead: Ahead
@@ -111,10 +111,11 @@ class Handlers:
         conversation: Conversation,
         ahead: Ahead | None,
         tick_s: float,
+        paced: bool,
     ) -> Messages:
         form.check(values, self.facts, conversation.voice)
         mode = self.facts.mode(values["mode"])
-        self._doubts.check(conversation.session_id, mode, values["text"])
+        form.doubt_once(conversation.doubted, mode, values["text"])
         turn.asked = await self._asked(values)
         await asyncio.to_thread(conversation.cut, values["heard"], self.facts)
         conversation.note_stop(values["heard"])
@@ -133,7 +134,9 @@ class Handlers:
             return
         try:
             reply = begun or await self.service.submit(self._request(values, turn, conversation))
-            async with aclosing(messages(reply, turn, self.pool.counts, tick_s)) as stream:
+            async with aclosing(
+                messages(reply, turn, self.pool.counts, tick_s, paced=paced)
+            ) as stream:
                 async for message in stream:
                     if turn.accepted_s is not None:
                         self._remember(conversation, turn)

@@ -3,40 +3,32 @@ protocol offers: /reply, /stream and /stop."""
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
 
 import gradio as gr
-import numpy as np
 from gradio.data_classes import FileData
 
 from moss_engine.api.controls import BY_NAME
-from moss_engine.api.errors import MossError, UnsupportedModeError
-from moss_engine.api.events import AudioChunk
+from moss_engine.api.errors import MossError
 from moss_engine.api.info import ServiceInfo
-from moss_engine.api.request import Request, Text
 from moss_engine.api.service import SpeechService
-from moss_engine.audio.pcm import to_pcm16
 from moss_engine.endpoints.access import Access, read_keys
 from moss_engine.endpoints.app import make_app
-from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.figures import Figures, WatchedService
-from moss_engine.endpoints.replies import told
 from moss_engine.endpoints.server import Server
 from moss_engine.ui import form
 from moss_engine.ui.config import PageConfig
-from moss_engine.ui.conversation import write_clip
+from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.entrance.gradio_queue import Outboxes
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.parts.programs import programs
-from moss_engine.ui.stream import ticking, to_wire
+from moss_engine.ui.stream import Messages, to_wire
 
-BEAT_S = 0.1  # how late Gradio notices that nobody waits any more
+BEAT_S = 0.1  # between two words to Gradio, which notices by them that nobody waits any more
 
 
 def access_of(config: PageConfig) -> Access:
@@ -82,25 +74,49 @@ def _session(handlers: Handlers, request: gr.Request) -> tuple[str, str]:
     return handlers.names.session(str(request.session_hash)), handlers.names.visitor(address)
 
 
+async def _answer(
+    handlers: Handlers,
+    outboxes: Outboxes,
+    request: gr.Request,
+    values: dict[str, Any],
+    conversation: Conversation,
+    *,
+    paced: bool,
+) -> Messages:
+    """Every message of the answer, until nobody takes them any more; raises gr.Error for what is
+    refused, and where it fails."""
+    message: dict[str, Any] = {}
+    run = form.run_name(values["run"])
+    async with aclosing(handlers.answer(values, run, conversation, paced=paced)) as messages:
+        async for message in messages:
+            yield message
+            if outboxes.are_abandoned(str(request.session_hash), handlers.facts.lease_s):
+                return
+    if message["state"] == "failed":
+        raise _error(message["note"])
+
+
+def _error(sentence: str) -> gr.Error:
+    return gr.Error(sentence, print_exception=False)
+
+
+def _values(handlers: Handlers, given: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return form.read(given, handlers.facts)
+    except MossError as error:
+        raise _error(str(error)) from None
+
+
 def stream(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
     """The function /stream: a reply's messages while it is made, with int16 PCM in base64."""
 
     async def stream(request: gr.Request, *given: Any) -> AsyncGenerator[dict[str, Any], None]:
-        try:
-            values = form.read(dict(zip(BY_NAME, given, strict=True)), handlers.facts)
-        except MossError as error:
-            raise gr.Error(str(error), print_exception=False) from None
+        values = _values(handlers, dict(zip(BY_NAME, given, strict=True)))
         conversation = handlers.sessions.of(*_session(handlers, request))
-        session, lease_s = str(request.session_hash), handlers.facts.lease_s
-        run = form.run_name(values["run"])
-        message: dict[str, Any] = {}
-        async with aclosing(handlers.answer(values, run, conversation)) as messages:
+        answer = _answer(handlers, outboxes, request, values, conversation, paced=True)
+        async with aclosing(answer) as messages:
             async for message in messages:
                 yield to_wire(message)
-                if outboxes.are_abandoned(session, lease_s):
-                    return
-        if message["state"] == "failed":
-            raise gr.Error(message["note"], print_exception=False)
 
     kinds = {"text": str, "choice": str, "number": float, "flag": bool}
     first = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -139,50 +155,29 @@ def whole_reply(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
         """Says a text, or answers it in a mode that does, and gives a WAV file of the whole reply.
         Without a voice it is the first, without a mode the default, without a seed a new one."""
         yield None
-        session, lease_s = str(request.session_hash), handlers.facts.lease_s
+        facts = handlers.facts
         chosen = {"voice": voice, "speed": speed, "mode": mode, "seed": seed}
-        chunks: list[np.ndarray] = []
-        try:
-            asked = _request(handlers, text, chosen, request)
-            beat_s = time.monotonic()
-            async with aclosing(ticking(told(handlers.service, asked), BEAT_S)) as ticks:
-                async for event in ticks:
-                    if isinstance(event, AudioChunk):
-                        chunks.append(event.samples)
-                    if time.monotonic() - beat_s > BEAT_S:
-                        beat_s = time.monotonic()
-                        if outboxes.are_abandoned(session, lease_s):
-                            raise MossError("Nobody waited for the reply; ask again and take it.")
-                        yield None
-            if not chunks:
-                raise MossError("The reply has no sound; ask again.")
-        except (MossError, ApiError) as error:
-            raise gr.Error(str(error), print_exception=False) from None
-        pcm, rate_hz = to_pcm16(np.concatenate(chunks)), handlers.facts.sample_rate_hz
-        try:
-            clip = await asyncio.to_thread(write_clip, handlers.wav_folder, pcm, rate_hz)
-        except OSError as error:
-            raise gr.Error(
-                f"The sound file cannot be written ({error.strerror}); ask by /v1/audio/speech, "
-                "which needs none.",
-                print_exception=False,
-            ) from None
+        given = {name: value for name, value in chosen.items() if value is not None}
+        values = _values(handlers, {"text": text, "new_seed": seed is None, **given})
+        if any(mode.name == values["mode"] and mode.output == "text" for mode in facts.modes):
+            raise _error(f"The mode {values['mode']!r} makes no sound; choose another.")
+        conversation = Conversation([], *_session(handlers, request))
+        conversation.doubted.append(form.key_of(text))  # it is asked once
+        beat_s = time.monotonic()
+        answer = _answer(handlers, outboxes, request, values, conversation, paced=False)
+        async with aclosing(answer) as messages:
+            async for _ in messages:
+                if time.monotonic() - beat_s > BEAT_S:
+                    beat_s = time.monotonic()
+                    yield None
+        turn = conversation.turns[0] if conversation.turns else None
+        if turn is None or turn.state == "stopped":
+            raise _error("The reply was stopped; ask again.")
+        if (clip := turn.answer_clip) is None:
+            raise _error(f"{turn.unkept or 'The reply has no sound.'} Ask by /v1/audio/speech.")
         yield clip.message()["file"] | {"orig_name": clip.path.name, "mime_type": "audio/wav"}
 
     # What clients are told comes of the signature.
     signature = inspect.signature(reply).replace(return_annotation=FileData)
     reply.__signature__ = signature  # type: ignore[attr-defined]
     return reply
-
-
-def _request(handlers: Handlers, text: str, chosen: dict[str, Any], request: gr.Request) -> Request:
-    """Raises a MossError unless it can be asked for; None in `chosen` leaves a choice open."""
-    facts = handlers.facts
-    given = {name: value for name, value in chosen.items() if value is not None}
-    values = form.read({"text": text, "new_seed": "seed" not in given, **given}, facts)
-    form.check(values, facts)
-    if facts.mode(values["mode"]).output != "speech":
-        raise UnsupportedModeError(f"The mode {values['mode']!r} makes no sound; choose another.")
-    session_id, visitor = _session(handlers, request)
-    asked = form.request_of(values, facts, form.draw_seed(values), (), Text(text), session_id)
-    return replace(asked, visitor=visitor)

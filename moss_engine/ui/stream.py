@@ -39,16 +39,18 @@ class Pool(Protocol):
     def __call__(self, *, now: bool) -> Awaitable[Mapping[str, Any]]: ...
 
 
-async def messages(reply: ReplyStream, turn: Turn, pool: Pool, tick_s: float = TICK_S) -> Messages:
+async def messages(
+    reply: ReplyStream, turn: Turn, pool: Pool, tick_s: float = TICK_S, *, paced: bool = True
+) -> Messages:
     """Every message of the reply to a turn; the last one has `end`. Between those that are urgent
-    there are at least `tick_s`.
+    there are at least `tick_s`. If it is not `paced`, sound counts as heard as it comes.
 
     Leaving early, by break or cancellation, stops the reply.
     """
     sent_s = time.monotonic()
     async with contextlib.aclosing(ticking(reply.events(acknowledge=False), TICK_S)) as ticks:
         while not turn.over:
-            reply.acknowledge(turn.heard_samples())
+            reply.acknowledge(turn.heard_samples() if paced else turn.num_made)
             event = await anext(ticks)
             due = event is not None and turn.fold(event)
             waited_s = time.monotonic() - sent_s

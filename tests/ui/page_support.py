@@ -28,7 +28,15 @@ from moss_engine.api.events import (
 )
 from moss_engine.api.info import EngineStats, MadeBy, RuntimeInfo, ServiceInfo, ServiceStats
 from moss_engine.api.modes import Mode
-from moss_engine.api.request import ChannelSampling, Request, Sampling, Text, without_older_half
+from moss_engine.api.request import (
+    ChannelSampling,
+    Request,
+    Sampling,
+    Text,
+    check_text,
+    check_values,
+    without_older_half,
+)
 from moss_engine.api.service import ClonedVoice, SpeechService
 from moss_engine.api.tokens import Modality, Row, SpecialIds, spoken_codes
 from moss_engine.api.transcript import Transcript, Word
@@ -293,6 +301,10 @@ class FakeService:
     async def submit(self, request: Request) -> FakeReply:
         if self.script.error:
             raise self.script.error
+        check_values(request)
+        for message in request.messages:
+            if isinstance(message.content, Text) and not request.recorded:
+                check_text(message.content.text, self.info.max_text_chars)
         asked = len(request.messages)
         while len(request.messages) > self.most_messages:
             request, num_left_out = without_older_half(request)

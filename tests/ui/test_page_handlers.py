@@ -13,7 +13,7 @@ import gradio as gr
 import numpy as np
 import pytest
 
-from moss_engine.api.errors import MossError, ParameterError, TextEmptyError, UnsupportedModeError
+from moss_engine.api.errors import ParameterError
 from moss_engine.api.events import Accepted, AudioChunk, Finished, FinishReason, Started
 from moss_engine.api.request import Reply, Speech, Text
 from moss_engine.api.service import ClonedVoice, hear
@@ -182,30 +182,24 @@ async def test_sound_is_acknowledged_as_a_listener_hears_it():
 
 
 @pytest.mark.parametrize(
-    ("change", "error"),
+    "change",
     [
-        ({"text": ""}, TextEmptyError),
-        ({"text": " \n\t"}, TextEmptyError),
-        ({"text": "x" * 100_000}, MossError),
-        ({"text": "a\x00b"}, MossError),
-        ({"text": "half \ud800"}, MossError),
-        ({"text": None}, MossError),
-        ({"mode": "none"}, UnsupportedModeError),
-        ({"mode": None}, MossError),
-        ({"voice": "somebody"}, ParameterError),
-        ({"text_temperature": math.nan}, ParameterError),
-        ({"speech_top_p": math.inf}, ParameterError),
-        ({"speech_top_k": -1}, ParameterError),
-        ({"text_top_k": 1.5}, ParameterError),
-        ({"max_rows": 10**9}, ParameterError),
-        ({"seed": None}, ParameterError),
-        ({"seed": -1}, ParameterError),
-        ({"speech_repetition_penalty": "1"}, ParameterError),
+        {"text": " \n\t"},
+        {"mode": "none"},
+        {"voice": "somebody"},
+        {"mode": "read", "system": "Answer."},
+        {"mode": "chat", "system": "x" * 100_000},
+        {"speed": math.nan},
+        {"text_top_k": 1.5},
+        {"seed": None},
+        {"seed": -1},
     ],
 )
-def test_bad_values_are_refused_with_a_sentence(handlers, change, error):
-    with pytest.raises(error, match=r"[.]$"):
-        form.check({**VALUES, **change}, handlers.facts)
+async def test_what_cannot_be_asked_is_told_in_a_sentence(handlers, service, change):
+    conversation = Conversation(session_id="tab")
+    last = (await collect(reply(handlers, conversation, **change)))[-1]
+    assert last["state"] == "failed" and last["note"].endswith(".")
+    assert service.requests == [] and conversation.turns == []
 
 
 @pytest.mark.parametrize(
@@ -221,7 +215,6 @@ def test_values_of_another_kind_are_no_values(handlers, given):
 
 def test_good_values_pass_and_whole_floats_are_whole_numbers(handlers):
     values = {**VALUES, "text_top_k": 20.0, "max_rows": 64.0}
-    form.check(values, handlers.facts)
     sampling = form.sampling_of(values, handlers.facts, seed=1)
     assert (sampling.text.top_k, sampling.max_rows) == (20, 64) and isinstance(
         sampling.max_rows, int
@@ -229,8 +222,10 @@ def test_good_values_pass_and_whole_floats_are_whole_numbers(handlers):
 
 
 async def test_a_text_that_the_voice_cannot_read_is_refused_once(handlers):
-    async def answer(text: str, session: str = "tab") -> str:
-        shown = await collect(reply(handlers, Conversation(session_id=session), text=text))
+    tab, another = Conversation(session_id="tab"), Conversation(session_id="another")
+
+    async def answer(text: str, conversation: Conversation = tab) -> str:
+        shown = await collect(reply(handlers, conversation, text=text))
         return shown[-1]["note"] if shown[-1]["state"] == "failed" else ""
 
     german = "Das Wetter ist sehr schön."
@@ -239,7 +234,7 @@ async def test_a_text_that_the_voice_cannot_read_is_refused_once(handlers):
         "anyway."
     )
     assert await answer("Das ist nicht gut.") and await answer("Hello.") == ""
-    assert await answer(german, "another") and await answer(german) == ""
+    assert await answer(german, another) and await answer(german) == ""
 
 
 async def test_a_voice_needs_consent_and_is_forgotten_where_its_visitor_leaves_as_it_is_made(
@@ -307,11 +302,6 @@ async def test_a_conversation_may_bring_its_own_system_turn(handlers, service):
         "system",
         Text(" Answer in one word. "),
     ) and question.role == "user"
-    values = {**form.defaults(handlers.facts), "text": "Hello."}
-    with pytest.raises(ParameterError, match="fixed system turn"):
-        form.check({**values, "mode": "read", "system": "Answer."}, handlers.facts)
-    with pytest.raises(MossError):
-        form.check({**values, "mode": "chat", "system": "x" * 100_000}, handlers.facts)
 
 
 @pytest.mark.parametrize("utterance", ["", "unknown", "a+b"])

@@ -22,7 +22,7 @@ def take_sample(handlers: Handlers) -> Callable[..., Any]:
         """Make a voice of a recording whose speaker agreed, for the tab of that key, and choose it;
         answers with the voices to choose from, and a sentence for the visitor."""
         try:
-            voice = await make_voice(handlers, consent, utterance, key)
+            voice = await make_voice(handlers, consent is True, str(utterance), key)
         except MossError as error:
             raise gr.Error(str(error), print_exception=False) from None
         told = " ".join(part for part in ("Answers now come in your voice.", voice.advice) if part)

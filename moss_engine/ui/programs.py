@@ -135,7 +135,7 @@ def stop(handlers: Handlers) -> Callable[..., Any]:
 
     async def stop(request: gr.Request, heard: str = "") -> list[dict]:
         conversation = handlers.sessions.of(*_session(handlers, request))
-        await handlers.stop(heard, conversation)
+        await handlers.stop(str(heard), conversation)
         return await handlers.entries(conversation)
 
     return stop

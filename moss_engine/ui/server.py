@@ -72,25 +72,13 @@ LOGIN_CSS = """
   background: var(--moss); color: var(--on-moss); cursor: pointer; }
 .login :focus-visible { outline: 2px solid var(--moss); outline-offset: 2px; }
 """
-KINDS = {
-    gr.Textbox: "text",
-    gr.Radio: "text",
-    gr.Dropdown: "text",
-    gr.Slider: "number",
-    gr.Number: "number",
-    gr.Checkbox: "flag",
-    gr.HTML: "text",
-}
 
 
 def calls_of(page: gr.Blocks) -> Calls:
     """What may be called from outside."""
     fns = {index: fn for index, fn in page.fns.items() if fn.fn}
     return Calls(
-        kinds={
-            index: tuple(KINDS.get(type(block), "any") for block in fn.inputs)
-            for index, fn in fns.items()
-        },
+        num_inputs={index: len(fn.inputs) for index, fn in fns.items()},
         names={
             fn.api_name: index
             for index, fn in fns.items()

@@ -9,11 +9,7 @@ from moss_engine.ui.entrance.guard import DOOR, MAX_HEAD_BYTES, Calls, Guard, pa
 from moss_engine.ui.entrance.login import Login
 from tests.ui.page_support import asked
 
-CALLS = Calls(
-    kinds={0: ("text", "number", "flag"), 2: ()},
-    names={"reply": 0, "stop": 2},
-    unqueued=frozenset({2}),
-)
+CALLS = Calls(num_inputs={0: 3, 2: 0}, names={"reply": 0, "stop": 2}, unqueued=frozenset({2}))
 GOOD = {"fn_index": 0, "session_hash": "abcdefgh12", "data": ["hi", 1.5, True]}
 
 
@@ -100,10 +96,6 @@ async def test_a_good_call_arrives_unchanged_in_one_piece():
         ("queue/join", {"data": ["hi"]}, 422),
         ("queue/join", {"data": [*GOOD["data"], 1]}, 422),
         ("queue/join", {"data": "hi"}, 422),
-        ("queue/join", {"data": [5, 1.5, True]}, 422),
-        ("queue/join", {"data": ["hi", "1.5", True]}, 422),
-        ("queue/join", {"data": ["hi", True, True]}, 422),
-        ("queue/join", {"data": ["hi", 1.5, 1]}, 422),
         ("queue/join", {"session_hash": "i"}, 200),  # what Gradio's page makes of one half
         ("queue/join", {"session_hash": ""}, 400),
         ("queue/join", {"session_hash": "x" * 65}, 400),

@@ -21,8 +21,7 @@ from moss_engine.api.service import SpeechService
 from moss_engine.endpoints.ahead import Ahead
 from moss_engine.endpoints.figures import Figures
 from moss_engine.ui import form
-from moss_engine.ui.audio_in.ingest import AudioIngest
-from moss_engine.ui.audio_in.recordings import Utterance
+from moss_engine.ui.audio_in.ingest import AudioIngest, Utterance
 from moss_engine.ui.conversation import Conversation, Sessions, settle
 from moss_engine.ui.facts import PageInfo, PoolWatch
 from moss_engine.ui.stream import TICK_S, Messages, messages
@@ -80,7 +79,7 @@ class Handlers:
             form.check(values, self.facts, conversation.voice)
             if self.ingest is None or self.facts.mode(values["mode"]).input == "text":
                 return
-            asked = await self.ingest.recordings.so_far(values["utterance"], said)
+            asked = await self.ingest.so_far(values["utterance"], said)
             mode, seed = self.facts.mode(values["mode"]), form.draw_seed(values)
             turn = Turn(seed=seed, mode=mode, asked=asked)
             ahead.begin(self._request(values, turn, conversation))
@@ -182,7 +181,7 @@ class Handlers:
             return values["text"]
         if self.ingest is None:
             raise ParameterError("This page takes no recordings; type your question.")
-        return await self.ingest.recordings.said(values["utterance"])
+        return await self.ingest.said(values["utterance"])
 
     def _request(self, values: dict[str, Any], turn: Turn, conversation: Conversation) -> Request:
         history = conversation.history(turn) if turn.remembered else ()

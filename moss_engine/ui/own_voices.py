@@ -44,7 +44,7 @@ async def make_voice(handlers: Handlers, consent: bool, utterance: str, key: str
         raise UnsupportedModeError(
             "This page speaks with installed voices only; choose one of them."
         )
-    said = await handlers.ingest.recordings.said(utterance)
+    said = await handlers.ingest.said(utterance)
     session_id, wave = conversation.session_id, said.pcm / np.float32(32768)
     voice = await handlers.service.add_voice(session_id, wave, said.rate_hz, said.codes)
     if not await handlers.sessions.take_voice(conversation, session_id, voice.name):

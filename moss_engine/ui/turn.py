@@ -35,7 +35,7 @@ from moss_engine.api.tokens import Modality, Row
 from moss_engine.api.transcript import Transcript
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.audio.playback import Answered
-from moss_engine.ui.audio_in.recordings import Utterance
+from moss_engine.ui.audio_in.ingest import Utterance
 
 ENDINGS = {
     FinishReason.STOP: "done",

@@ -13,9 +13,7 @@ from moss_engine.api.errors import BusyError, ParameterError
 from moss_engine.api.request import Speech
 from moss_engine.ui import conversation as sessions_module
 from moss_engine.ui.audio_in import ingest as module
-from moss_engine.ui.audio_in import recordings
 from moss_engine.ui.audio_in.ingest import AudioIngest
-from moss_engine.ui.audio_in.recordings import Recordings
 from moss_engine.ui.conversation import Sessions
 from moss_engine.ui.turn import Turn
 from tests.ui.page_support import FakeService, soon
@@ -46,8 +44,8 @@ def ingest(clock) -> AudioIngest:
 
 
 async def test_many_recordings_of_one_visitor_leave_those_of_another(clock, monkeypatch):
-    monkeypatch.setattr(recordings, "KEPT_BYTES", 5 * SECOND.nbytes)
-    kept = Recordings(hear, clock)
+    monkeypatch.setattr(module, "KEPT_BYTES", 5 * SECOND.nbytes)
+    kept = AudioIngest(hear, None, max_s=5.0, clock=clock)
     other = kept.keep(SECOND, RATE_HZ, visitor="other")
     for _ in range(24):
         mine = kept.keep(SECOND, RATE_HZ, visitor="many")
@@ -57,9 +55,9 @@ async def test_many_recordings_of_one_visitor_leave_those_of_another(clock, monk
 
 
 async def test_a_recording_is_known_for_five_minutes_and_not_longer(clock):
-    kept = Recordings(hear, clock)
+    kept = AudioIngest(hear, None, max_s=5.0, clock=clock)
     recording = kept.keep(SECOND, RATE_HZ)
-    clock.now_s = recordings.KEPT_S
+    clock.now_s = module.KEPT_S
     assert (await kept.said(recording.key)).codes == (1,)
     clock.now_s += 0.1
     with pytest.raises(ParameterError, match="not known any more"):
@@ -67,8 +65,8 @@ async def test_a_recording_is_known_for_five_minutes_and_not_longer(clock):
 
 
 async def test_a_recording_that_nobody_asks_for_is_forgotten_by_itself(monkeypatch):
-    monkeypatch.setattr(recordings, "KEPT_S", -1.0)  # at the next turn of the loop
-    kept = Recordings(hear, lambda: 0.0)
+    monkeypatch.setattr(module, "KEPT_S", -1.0)  # at the next turn of the loop
+    kept = AudioIngest(hear, None, max_s=5.0, clock=lambda: 0.0)
     kept.keep(SECOND, RATE_HZ)
     assert await soon(lambda: not kept._recordings)
 
@@ -80,8 +78,8 @@ async def test_one_visitor_cannot_fill_the_queue_of_what_waits_to_be_understood(
         await gate.wait()
         return Speech((1,))
 
-    kept = Recordings(slowly, clock)
-    for _ in range(recordings.MAX_PENDING_OF_VISITOR):
+    kept = AudioIngest(slowly, None, max_s=5.0, clock=clock)
+    for _ in range(module.MAX_PENDING_OF_VISITOR):
         kept.keep(SECOND, RATE_HZ, visitor="many")
     with pytest.raises(BusyError):
         kept.keep(SECOND, RATE_HZ, visitor="many")

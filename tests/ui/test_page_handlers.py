@@ -130,12 +130,6 @@ async def test_stop_may_come_before_its_question(handlers, service):
     assert said[-1]["state"] == "done", "a run is known by its session and its name"
 
 
-async def test_programs_may_ask_several_things_at_once(handlers, service):
-    service.script = Script(seconds=1.0, rtf=0.2)
-    both = await asyncio.gather(*(collect(reply(handlers, text=text)) for text in ("One.", "Two.")))
-    assert [messages[-1]["state"] for messages in both] == ["done", "done"]
-
-
 async def test_text_pieces_come_with_their_ids(handlers):
     shown = await collect(reply(handlers))
     texts = [i for message in shown for i in message["ids"] if i >= 0]
@@ -370,16 +364,6 @@ async def test_a_reply_that_was_over_is_cut_too(handlers, service):
     with wave.open(chat[-1]["clip"]["file"]["path"]) as file:
         assert file.getnframes() == 4800
     assert 0 < len(conversation.history()[1].content.rows) < len(rows)
-
-
-async def test_the_next_question_tells_what_was_heard(handlers, service):
-    conversation = Conversation(session_id="tab")
-    shown = await listen(handlers, conversation)
-    await listen(handlers, conversation, heard=f"{shown[-1]['run']}:4800")
-    codes = [
-        row for row in service.requests[1].messages[1].content.rows if code_of(row, IDS) is not None
-    ]
-    assert len(codes) == 5
 
 
 @pytest.mark.parametrize("heard", ["", "00000000:5", "deadbeef:99999999999999"])

@@ -13,7 +13,7 @@ from moss_engine.api.transcript import Transcript
 from moss_engine.audio import turn_judge
 from moss_engine.audio.hearing import MOST_S
 from moss_engine.audio.turn_judge import WAITS_S
-from moss_engine.audio.turn_taking import END_S, FRAME_S, RATE_HZ
+from moss_engine.audio.turn_taking import FRAME_S, RATE_HZ
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.microphone import LOOK_S, MicSession
 from tests.ui.test_page_ingest import Loud, silence, tone
@@ -88,7 +88,7 @@ async def test_what_was_understood_in_the_pause_is_not_listened_to_again():
     ingest = ingest_of(ear)
     answers = await feed(ingest, np.concatenate([tone(1.5), silence(2.0)]))
     (key,) = [answer.utterance for answer in answers if answer.utterance]
-    said = await ingest.recordings.said(key)
+    said = await ingest.said(key)
     assert said.speech.transcript.text == ear.text and ear.whole == 0
     assert 1 <= ear.glimpses <= 6
 
@@ -98,16 +98,8 @@ async def test_a_monologue_is_heard_once_it_is_over():
     ingest = ingest_of(ear)
     answers = await feed(ingest, np.concatenate([tone(19.0), silence(1.5)]))
     (key,) = [answer.utterance for answer in answers if answer.utterance]
-    assert (await ingest.recordings.said(key)).seconds > 19.0
+    assert (await ingest.said(key)).seconds > 19.0
     assert ear.whole == 1 and ear.glimpses <= MOST_S / LOOK_S + 1
-
-
-async def test_without_recogniser_and_melody_the_pause_is_the_usual(monkeypatch):
-    monkeypatch.setattr(turn_judge, "load_melody", lambda: None)
-    ear = Ear("What time is it?")
-    ingest = AudioIngest(ear.hear, Loud(), max_s=20.0)
-    answers = await feed(ingest, np.concatenate([tone(1.5), silence(2.0)]))
-    assert END_S - FRAME_S <= pause_before_the_end(answers, 1.5) <= END_S + 2 * BLOCK_S
 
 
 async def test_a_cough_and_a_murmur_are_no_question_and_interrupt_nothing():

@@ -9,25 +9,72 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from moss_engine.api.errors import AudioEmptyError, BusyError, MissingPackageError
+from moss_engine.api.errors import AudioEmptyError, BusyError, MissingPackageError, ParameterError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Speech
 from moss_engine.api.service import SpeechService, hear
+from moss_engine.api.transcript import Transcript
 from moss_engine.audio.file import read_audio
 from moss_engine.audio.hearing import Hear, TranscribePartial
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.audio.turn_judge import Judge
 from moss_engine.audio.voice_activity import Detector, has_voice, load_detector
-from moss_engine.ui.audio_in.recordings import Recording, Recordings
 
 MAX_FILES, MAX_FILES_OF_VISITOR = 8, 3  # that are being sent and read
+MAX_PENDING = 16  # recordings that wait to be understood
+MAX_PENDING_OF_VISITOR = 8
+KEPT_BYTES = 64 * 1024 * 1024
+KEPT_S = 300.0
+MAX_JOINED = 8
+JOIN = "+"
+
+
+@dataclass(eq=False)
+class Recording:
+    """A finished recording: int16 [n] for those who want to hear it again, and what a request says
+    of it when that is ready. It was complete at `said_s`, and understood at `understood_s`;
+    `visitor` said it."""
+
+    key: str
+    pcm: np.ndarray
+    rate_hz: int
+    heard: asyncio.Task[Speech]
+    said_s: float
+    understood_s: float | None = None
+    visitor: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return len(self.pcm) / self.rate_hz
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """One message of a visitor's voice: the keys of its recordings, what they say and their sound,
+    joined; `listened_s` is from when to when a recogniser listened to the last one."""
+
+    keys: tuple[str, ...]
+    speech: Speech
+    pcm: np.ndarray
+    rate_hz: int
+    listened_s: tuple[float, float] | None = None
+
+    @property
+    def codes(self) -> tuple[int, ...]:
+        return self.speech.codes
+
+    @property
+    def seconds(self) -> float:
+        return len(self.pcm) / self.rate_hz
 
 
 class AudioIngest:
@@ -44,13 +91,15 @@ class AudioIngest:
         by_words: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ):
+        self.hear = hear
         self.max_s = max_s
         self.by_words = by_words
         self.transcribe_partial = transcribe_partial
         self.detector = detector
-        self.recordings = Recordings(hear, clock)
         self.judge = Judge()
-        self._files: Counter[str] = Counter()  # by visitor
+        self._clock = clock
+        self._recordings: dict[str, Recording] = {}
+        self._files: Counter[str] = Counter()  # that are being sent and read, by visitor
 
     @contextmanager
     def receiving(self, visitor: str) -> Iterator[None]:
@@ -68,7 +117,87 @@ class AudioIngest:
     async def read_file(self, visitor: str, data: bytes) -> Recording:
         """Take a whole audio file; raises the errors of `read_audio`, or BusyError."""
         pcm, rate_hz, wave = await asyncio.to_thread(_read, data, self.max_s)
-        return self.recordings.keep(pcm, rate_hz, wave, visitor=visitor)
+        return self.keep(pcm, rate_hz, wave, visitor=visitor)
+
+    def keep(
+        self,
+        pcm: np.ndarray,
+        rate_hz: int,
+        wave: np.ndarray | None = None,
+        *,
+        known: Speech | None = None,
+        visitor: str = "",
+    ) -> Recording:
+        """Keep a finished recording for KEPT_S and begin to understand it, unless that is `known`:
+        `wave` if it is given, else its 16-bit samples. Raises BusyError while many wait."""
+        self._forget()
+        waiting = [one.visitor for one in self._recordings.values() if not one.heard.done()]
+        if len(waiting) >= MAX_PENDING or waiting.count(visitor) >= MAX_PENDING_OF_VISITOR:
+            raise BusyError(
+                "Many recordings are waiting to be understood; say it again in a moment."
+            )
+        wave = pcm / np.float32(32768) if wave is None else wave
+        heard = self.hear(wave, rate_hz) if known is None else _as_known(known)
+        job = asyncio.ensure_future(heard)
+        key = secrets.token_urlsafe(16)
+        recording = Recording(key, pcm, rate_hz, job, self._clock(), visitor=visitor)
+        job.add_done_callback(lambda job: self._noted(job, recording))
+        self._recordings[recording.key] = recording
+        asyncio.get_running_loop().call_later(KEPT_S + 1.0, self._forget)
+        return recording
+
+    async def said(self, value: str) -> Utterance:
+        """The message that `value` names: the keys of one recording or more, joined by `+`.
+
+        Waits until they are understood. Raises ParameterError if one is not known (any more), and
+        what those had to say who listened.
+        """
+        self._forget()
+        keys = tuple(value.split(JOIN))
+        found = [self._recordings[key] for key in keys if key in self._recordings]
+        if len(found) < len(keys) or len(keys) > MAX_JOINED:
+            raise ParameterError("This recording is not known any more; record it again.")
+        if len({recording.rate_hz for recording in found}) > 1:
+            raise ParameterError(
+                "Recordings of different sample rates cannot be joined; send one of them."
+            )
+        # Shielded: who stops waiting must not stop the work, which may be asked for again.
+        parts = [await asyncio.shield(recording.heard) for recording in found]
+        pcm = np.concatenate([recording.pcm for recording in found])
+        speech, last = _joined(parts), found[-1]
+        understood_s = last.understood_s if speech.transcript is not None else None
+        listened_s = None if understood_s is None else (last.said_s, understood_s)
+        return Utterance(keys, speech, pcm, last.rate_hz, listened_s)
+
+    async def so_far(self, value: str, said: Speech) -> Utterance:
+        """As `said`, for recordings and what is being said behind them, which `value` names
+        last."""
+        before = value.rpartition(JOIN)[0]
+        if not before:
+            return Utterance((), _joined([said]), np.zeros(0, np.int16), 0)
+        found = await self.said(before)
+        return replace(found, speech=_joined([found.speech, said]))
+
+    def _noted(self, job: asyncio.Task[Speech], recording: Recording) -> None:
+        """An error is the business of the request that names the recording, if one ever does."""
+        if not job.cancelled() and job.exception() is None:
+            recording.understood_s = self._clock()
+
+    def _forget(self) -> None:
+        """Drop recordings that are old, and while they are too large together, the oldest of the
+        visitor who has most."""
+        now_s = self._clock()
+        for key, recording in list(self._recordings.items()):
+            if now_s - recording.said_s > KEPT_S:
+                del self._recordings[key]
+        sizes: Counter[str] = Counter()
+        for recording in self._recordings.values():
+            sizes[recording.visitor] += recording.pcm.nbytes
+        while sizes.total() > KEPT_BYTES:
+            visitor, _ = sizes.most_common(1)[0]
+            oldest = next(one for one in self._recordings.values() if one.visitor == visitor)
+            sizes[visitor] -= oldest.pcm.nbytes
+            del self._recordings[oldest.key]
 
 
 def _read(data: bytes, max_s: float) -> tuple[np.ndarray, int, np.ndarray]:
@@ -108,3 +237,23 @@ def load_hands_free() -> tuple[Detector | None, str | None]:
         return load_detector(), None
     except MissingPackageError as error:
         return None, str(error)
+
+
+async def _as_known(speech: Speech) -> Speech:
+    return speech
+
+
+def _joined(parts: list[Speech]) -> Speech:
+    codes = tuple(code for part in parts for code in part.codes)
+    known = [part.transcript for part in parts if part.transcript is not None]
+    if not known:
+        return Speech(codes)
+    return Speech(
+        codes,
+        Transcript(
+            " ".join(part.text for part in known),
+            known[0].recogniser,
+            sum(part.seconds for part in known),
+            max(part.took_s for part in known),
+        ),
+    )

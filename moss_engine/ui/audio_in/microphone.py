@@ -16,8 +16,7 @@ from moss_engine.audio.file import MIN_S, SILENCE_PEAK
 from moss_engine.audio.follower import Heard
 from moss_engine.audio.hearing import Hearing, Paused, Understanding
 from moss_engine.audio.turn_taking import RATE_HZ, Change, interrupts, is_murmur
-from moss_engine.ui.audio_in.ingest import AudioIngest
-from moss_engine.ui.audio_in.recordings import JOIN
+from moss_engine.ui.audio_in.ingest import JOIN, AudioIngest
 
 LOOK_S = 0.35  # of new speech, whose words are shown
 SHOWN_S = 0.15  # of silence
@@ -50,7 +49,7 @@ class MicSession:
         self._visitor = visitor
         self._saying = ""  # the words of the answer that were last said
         self._hearing = Hearing(
-            ingest.recordings.hear,
+            ingest.hear,
             ingest.transcribe_partial,
             paused,
             by_words=ingest.by_words,
@@ -144,8 +143,7 @@ class MicSession:
 
     def _keep(self, pcm: np.ndarray, known: Speech | None = None) -> BlockResult:
         """What is not `known` is heard once more, or refused."""
-        recordings = self._ingest.recordings
-        recording = recordings.keep(pcm, RATE_HZ, known=known, visitor=self._visitor)
+        recording = self._ingest.keep(pcm, RATE_HZ, known=known, visitor=self._visitor)
         return BlockResult(False, recording.key, recording.seconds)
 
 

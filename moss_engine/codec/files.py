@@ -40,6 +40,38 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+MOST, MOST_LEVELS = 1 << 16, 256
+"""Sizes and lengths of lists of any network that could be meant; a file that says more is damaged.
+"""
+
+
+def unusable(values: Mapping[str, Any], like: Mapping[str, Any], at: str = "") -> list[str]:
+    """The names of fields that are missing, unknown, or not of the kind of their example in `like`:
+    a count from 1 to MOST, a number up to that, a list of such, a mapping, or anything else."""
+    wrong = [f"{at}{name}" for name in like.keys() ^ values.keys()]
+    for name in like.keys() & values.keys():
+        value, example = values[name], like[name]
+        if isinstance(example, Mapping) and isinstance(value, Mapping):
+            wrong += unusable(value, example, f"{at}{name}.")
+        elif not _is_like(value, example):
+            wrong.append(f"{at}{name}")
+    return sorted(wrong)
+
+
+def _is_like(value: object, example: Any) -> bool:
+    if isinstance(example, (list, tuple)):
+        return (
+            isinstance(value, (list, tuple))
+            and 0 < len(value) <= MOST_LEVELS
+            and all(_is_like(inner, example[0]) for inner in value)
+        )
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return type(value) is type(example)
+    if isinstance(example, float):
+        return abs(value) <= MOST  # no NaN is
+    return type(value) is type(example) and 0 < value <= MOST
+
+
 def filled(build: Callable[[], nn.Module], folder: Path, device: torch.device | str) -> Any:
     """The network of `build` with the folder's tensors in float32, on `device`, in inference mode.
 

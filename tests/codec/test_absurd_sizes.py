@@ -23,7 +23,7 @@ from tests.fixtures.make_tiny_codec import make_tiny_codec
 from tests.fixtures.make_tiny_moss import VOICE, make_tiny_codec_folder
 
 ABSURD = (10**9, 2**40, -1)
-HARMLESS = {"fmin", "fmax", "mel_mean", "mel_scale"}
+HARMLESS = {"fmin", "fmax", "fmin_hz", "fmax_hz", "mel_mean", "mel_scale"}
 """Numbers that ask for no memory, of which any finite one can be meant."""
 
 

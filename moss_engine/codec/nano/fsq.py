@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from moss_engine.api.errors import CheckpointError
-from moss_engine.codec.base import MelSpec
-from moss_engine.codec.files import CONFIG_NAME, filled, read_config, write
+from moss_engine.codec.base import MOSS_MEL, MelSpec
+from moss_engine.codec.files import CONFIG_NAME, filled, read_config, unusable, write
 
 LOOK_AHEAD_CODES = 1
 
@@ -198,7 +198,19 @@ def _strides(levels: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 FSQ_TYPE = "nano-fsq"
-MOST, MOST_BLOCKS = 1 << 16, 256  # of any network that could be meant
+_EXAMPLE = FsqConfig(
+    mel=MOSS_MEL,
+    frames_per_code=1,
+    levels=(1,),
+    mel_mean=1.0,
+    mel_scale=1.0,
+    kernel_size=1,
+    mlp_ratio=1,
+    encoder_dim=1,
+    encoder_blocks=(1, 1),
+    decoder_dim=1,
+    decoder_blocks=(1, 1),
+)
 INT8_MIN_VALUES = 16_384
 """Smaller matrices stay float16: the quantiser's own projection is delicate."""
 
@@ -227,50 +239,16 @@ def save_fsq(folder: Path, fsq: NanoFsq, *, int8: bool = True) -> None:
 
 
 def fsq_config_of(config: Mapping[str, Any], folder: Path) -> FsqConfig:
-    """FsqConfig of a config.json; CheckpointError names a missing or unknown field."""
+    """FsqConfig of a config.json; CheckpointError names a missing, unknown or unusable field."""
     if config["type"] != FSQ_TYPE:
         raise CheckpointError(
             f"{folder} holds a codec of type {config['type']!r}; name a folder of one of type "
             f"{FSQ_TYPE!r}."
         )
     values = {key: value for key, value in config.items() if key != "type"}
-    names = {f.name for f in dataclasses.fields(FsqConfig)}
-    differing = sorted(names ^ values.keys())
-    if differing:
-        raise CheckpointError(
-            f"{folder / CONFIG_NAME} lacks or has unknown {', '.join(differing)}; export it again."
-        )
-    wrong = sorted(key for key, value in values.items() if key != "mel" and not _fits(key, value))
-    mel = values["mel"] if isinstance(values["mel"], dict) else {}
-    wrong += [f"mel.{key}" for key, value in sorted(mel.items()) if not _fits_mel(key, value)]
-    if wrong:
+    if wrong := unusable(values, dataclasses.asdict(_EXAMPLE)):
         raise CheckpointError(
             f"{folder / CONFIG_NAME} has unusable {', '.join(wrong)}; export it again."
         )
     tuples = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
-    try:
-        return FsqConfig(**{**values, **tuples, "mel": MelSpec(**values["mel"])})
-    except TypeError as error:
-        raise CheckpointError(
-            f"{folder / CONFIG_NAME} has a wrong mel ({error}); export it again."
-        ) from None
-
-
-def _fits_mel(key: str, value: object) -> bool:
-    if key in ("fmin_hz", "fmax_hz"):
-        return isinstance(value, (int, float)) and 0 <= value <= MOST
-    return type(value) is int and 0 < value <= MOST
-
-
-def _fits(key: str, value: object) -> bool:
-    if key in ("mel_mean", "mel_scale"):
-        return isinstance(value, (int, float)) and math.isfinite(value) and value != 0
-    counts = (
-        value
-        if isinstance(value, list) and key in ("levels", "encoder_blocks", "decoder_blocks")
-        else [value]
-    )
-    most = MOST_BLOCKS if key.endswith("_blocks") else MOST
-    return 0 < len(counts) <= MOST_BLOCKS and all(
-        type(count) is int and 0 < count <= most for count in counts
-    )
+    return FsqConfig(**{**values, **tuples, "mel": MelSpec(**values["mel"])})

@@ -12,7 +12,7 @@ from torch import nn
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.base import MOSS_MEL, MelSpec
-from moss_engine.codec.files import CONFIG_NAME, filled, is_trained, read_config, write
+from moss_engine.codec.files import CONFIG_NAME, filled, is_trained, read_config, unusable, write
 from moss_engine.codec.vocoder.bigvgan import (
     build_generator,
     check_config,
@@ -37,7 +37,6 @@ SOURCE_TYPES: dict[str, type[nn.Module]] = {
     "source-bigvgan": SourceBigVgan,
 }
 TYPES = (BIGVGAN_TYPE, *SOURCE_TYPES)
-MOST = 1 << 16  # of any network that could be meant
 INT8_MIN_VALUES = 16_384
 """Smaller weights stay float16."""
 
@@ -82,24 +81,12 @@ def check_source_config(config: Mapping[str, Any], folder: Path) -> None:
             f"{folder} holds a vocoder of type {kind!r}; known are {', '.join(TYPES)}, so name "
             "another folder with --vocoder-folder."
         )
-    names = {
-        "sizes": SOURCE_TYPES[kind].SIZES,  # pyright: ignore
-        "mel": [f.name for f in dataclasses.fields(MelSpec)],
-    }
-    wrong = [
-        part
-        for part, fields in names.items()
-        if not isinstance(config.get(part), dict) or set(config[part]) != set(fields)
-    ]
-    sizes = config.get("sizes") if "sizes" not in wrong else {}
-    wrong += [
-        name
-        for name, size in dict(sizes or {}).items()
-        if type(size) is not int or not 0 < size <= MOST
-    ]
-    if not isinstance(config.get("gain"), (int, float)) or not 0 < config["gain"] < 100:
+    sizes = dict.fromkeys(SOURCE_TYPES[kind].SIZES, 1)  # pyright: ignore
+    example = {"type": kind, "sizes": sizes, "gain": 1.0, "mel": dataclasses.asdict(MOSS_MEL)}
+    wrong = unusable(config, example)
+    if not wrong and not 0 < config["gain"] < 100:
         wrong.append("gain")
-    if "mel" not in wrong and MelSpec(**config["mel"]) != MOSS_MEL:
+    if not wrong and MelSpec(**config["mel"]) != MOSS_MEL:
         wrong.append("mel (this type of vocoder has one mel)")
     if wrong:
         raise CheckpointError(

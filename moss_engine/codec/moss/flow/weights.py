@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.device import Affine
-from moss_engine.codec.files import find, read_yaml
+from moss_engine.codec.files import find, read_yaml, unusable
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,6 @@ _FIELDS = {
 }
 """Where each field stands in config.yaml; one that is absent there has the published value."""
 _REMEDY = "use the published MOSS-Speech codec."
-_LAYERS = ("num_blocks", "num_up_blocks", "transformers", "num_mid_blocks")
-MOST, MOST_BLOCKS = 1 << 20, 256  # of any network that could be meant
 _FIXED = {
     ("flow", "encoder", "upsample_stride"): "ratio",
     ("flow", "encoder", "input_size"): "width",
@@ -135,14 +133,10 @@ def read_flow_config(path: Path) -> FlowConfig:
 
 
 def _check_numbers(config: FlowConfig, path: Path) -> None:
-    for name, default in vars(FlowConfig()).items():
-        value = getattr(config, name)
-        kinds = (int,) if isinstance(default, int) else (int, float)
-        most = MOST_BLOCKS if name in _LAYERS else MOST
-        if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value <= most:
-            raise CheckpointError(
-                f"{path} has {name} {value!r}, which is no size; fetch the codec again."
-            )
+    for name in unusable(vars(config), vars(FlowConfig())):
+        raise CheckpointError(
+            f"{path} has {name} {getattr(config, name)!r}, which is no size; fetch the codec again."
+        )
     if config.width % (2 * config.num_heads):
         raise CheckpointError(
             f"{path} has a width of {config.width} that {config.num_heads} heads cannot share; "

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.device import Affine
-from moss_engine.codec.files import find, read_yaml
+from moss_engine.codec.files import find, read_yaml, unusable
 
 _DILATIONS = ((1, 3, 5), (1, 3, 5), (1, 3, 5))
 
@@ -54,7 +54,6 @@ class HiftConfig:
         return tuple(math.prod(rates[i + 1 :]) for i in range(len(rates)))
 
 
-MOST, MOST_LEVELS = 1 << 20, 16  # of any network that could be meant
 _FIELDS = {
     "num_mels": "in_channels", "channels": "base_channels", "num_harmonics": "nb_harmonics",
     "sample_rate_hz": "sampling_rate", "sine_amplitude": "nsf_alpha",
@@ -77,13 +76,12 @@ def read_hift_config(path: Path) -> HiftConfig:
     tree = find(read_yaml(path), ("hift",))
     places = {name: (key,) for name, key in _FIELDS.items()} | _NESTED
     found = {name: find(tree, place) for name, place in places.items()}
-    values = {name: _frozen(value) for name, value in found.items() if value is not None}
-    for name, value in values.items():
-        if not _like(value, getattr(HiftConfig(), name)):
-            raise CheckpointError(
-                f"{path} has {name} {value!r} for HiFT, which is unusable; fetch the codec again."
-            )
-    config = HiftConfig(**values)
+    config = HiftConfig(**{n: _frozen(value) for n, value in found.items() if value is not None})
+    for name in unusable(vars(config), vars(HiftConfig())):
+        raise CheckpointError(
+            f"{path} has {name} {getattr(config, name)!r} for HiFT, which is unusable; fetch the "
+            "codec again."
+        )
     levels = {
         len(config.upsample_rates),
         len(config.upsample_kernels),
@@ -109,17 +107,6 @@ def read_hift_config(path: Path) -> HiftConfig:
 
 def _frozen(value: Any) -> Any:
     return tuple(_frozen(inner) for inner in value) if isinstance(value, list) else value
-
-
-def _like(value: Any, default: Any) -> bool:
-    if isinstance(default, tuple):
-        return (
-            isinstance(value, tuple)
-            and 0 < len(value) <= MOST_LEVELS
-            and all(_like(inner, default[0]) for inner in value)
-        )
-    kinds = (int,) if isinstance(default, int) else (int, float)
-    return isinstance(value, kinds) and not isinstance(value, bool) and 0 < value <= MOST
 
 
 def hift_shapes(config: HiftConfig) -> dict[str, tuple[int, ...]]:

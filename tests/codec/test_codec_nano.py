@@ -55,7 +55,9 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def codec(folder) -> NanoCodec:
-    return load_nano_codec(folder / "codec", folder / "vocoder", context_share=1.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("moss_engine.codec.vocoder.make.CONTEXT_SHARE", 1.0)
+        return load_nano_codec(folder / "codec", folder / "vocoder")
 
 
 def some_codes(count: int, seed: int = 0) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import shutil
 import subprocess
@@ -55,14 +54,6 @@ def test_the_lock_names_the_common_index_alone():
     text = (ROOT / "uv.lock").read_text(encoding="utf-8")
     hosts = set(re.findall(r"https?://([^/\"]+)", text))
     assert hosts == {"pypi.org", "files.pythonhosted.org"}
-
-
-def test_what_is_installed_is_what_is_locked(tested):
-    if not (Path(sys.prefix) / "installed-tests").exists():
-        pytest.skip("this environment was not made by scripts/test.sh")
-    for pin in tested:
-        version = importlib.metadata.version(pin.name).partition("+")[0]
-        assert pin.specifier.contains(version, prereleases=True), f"{pin.name} is {version}"
 
 
 def test_every_package_is_named_in_the_notices(tested):

@@ -31,7 +31,7 @@ from moss_engine.codec.nano.fsq import (
     load_fsq,
     points_of_codes,
 )
-from moss_engine.codec.vocoder.make import CONTEXT_SHARE, make_vocoder, vocoder_mel
+from moss_engine.codec.vocoder.make import make_vocoder, vocoder_mel
 from moss_engine.codec.vocoder.stream import StreamVocoder
 from moss_engine.models.recording import Recording
 
@@ -297,23 +297,14 @@ def _unchanged_if_it_fails(streams: Sequence[NanoStream]) -> Iterator[None]:
 
 
 def load_nano_codec(
-    codec_folder: Path,
-    vocoder_folder: Path,
-    device: torch.device | str = "cpu",
-    *,
-    context_share: float = CONTEXT_SHARE,
+    codec_folder: Path, vocoder_folder: Path, device: torch.device | str = "cpu"
 ) -> NanoCodec:
-    """Read both folders and join them; MelSpecError where they were trained on different mels.
-
-    For a plain BigVGAN, less context on the right lets the first samples out earlier, less on
-    either side makes every chunk cheaper; with a `context_share` of 1 the joins are exact for any
-    weights.
-    """
+    """Read both folders and join them; MelSpecError where they were trained on different mels."""
     device = torch.device(device)
     chunk_codes = CHUNK_CODES if device.type == "cuda" else CPU_CHUNK_CODES
     mel, fsq = vocoder_mel(vocoder_folder), load_fsq(codec_folder, device)
     fsq.config.mel.check_equal(mel, ours=str(codec_folder), theirs=str(vocoder_folder))
     chunks = tuple(codes * fsq.config.frames_per_code for codes in chunk_codes)
     together = MAX_TOGETHER if device.type == "cuda" else 1
-    vocoder = make_vocoder(vocoder_folder, device, chunks, together, context_share=context_share)
+    vocoder = make_vocoder(vocoder_folder, device, chunks, together)
     return NanoCodec(fsq, vocoder, device, max_together=together)

@@ -1,4 +1,4 @@
-"""The repository itself: pins, notices, size, and the wheel that is built of it."""
+"""The repository itself: pins, notices, paths, and the wheel that is built of it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,6 @@ NOT_INSTALLED = re.compile(rf"{lock.CUDA_LIBRARY.pattern}|(uvloop|httptools|ray-
 """CUDA's libraries on a machine without a GPU, and what scripts/environment.sh leaves out."""
 
 
-def pins_of(text: str) -> list[Requirement]:
-    lines = [line for line in text.splitlines() if line and not line.startswith(("#", " ", "-"))]
-    return [Requirement(line) for line in lines]
-
-
-@pytest.fixture(scope="module")
-def tested() -> list[Requirement]:
-    """What the tests' environment holds by the lock on this machine."""
-    pins = pins_of(lock.run_uv(*TESTED.split()))
-    found = [pin for pin in pins if pin.marker is None or pin.marker.evaluate()]
-    return [pin for pin in found if not NOT_INSTALLED.match(str(pin))]
-
-
 def tracked_files() -> list[Path]:
     if not shutil.which("git") or not (ROOT / ".git").exists():
         pytest.skip("this is no git checkout")
@@ -56,10 +43,14 @@ def test_the_lock_names_the_common_index_alone():
     assert hosts == {"pypi.org", "files.pythonhosted.org"}
 
 
-def test_every_package_is_named_in_the_notices(tested):
+def test_every_package_is_named_in_the_notices():
+    """Every one that the tests' environment holds by the lock on this machine."""
+    lines = [line for line in lock.run_uv(*TESTED.split()).splitlines() if line[:1] not in "# -"]
+    pins = [Requirement(line) for line in lines if not NOT_INSTALLED.match(line)]
+    tested = {pin.name for pin in pins if pin.marker is None or pin.marker.evaluate()}
     notices = (ROOT / "THIRD_PARTY.md").read_text(encoding="utf-8")
     named = {canonicalize_name(word) for word in re.findall(r"[\w.-]+", notices)}
-    assert not {canonicalize_name(pin.name) for pin in tested} - named
+    assert not {canonicalize_name(name) for name in tested} - named
 
 
 def test_no_path_of_one_machine_is_tracked():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 from moss_engine.api.errors import MossError, ParameterError
 from moss_engine.api.request import Message, Request, Speech, Text
-from moss_engine.api.service import SpeechService
+from moss_engine.api.service import ReplyStream, SpeechService
 from moss_engine.endpoints.ahead import Ahead
 from moss_engine.endpoints.figures import Figures
 from moss_engine.ui import form
@@ -26,8 +25,6 @@ from moss_engine.ui.conversation import Conversation, Sessions, settle
 from moss_engine.ui.facts import PageInfo, PoolWatch
 from moss_engine.ui.stream import TICK_S, Messages, messages
 from moss_engine.ui.turn import Turn
-
-ACCEPTED_SEQ = 1  # of the message that says so
 
 
 class Handlers:
@@ -116,6 +113,7 @@ class Handlers:
         mode = self.facts.mode(values["mode"])
         form.doubt_once(conversation.doubted, mode, values["text"])
         turn.asked = await self._asked(values)
+        turn.recipe = form.recipe(values, self.facts, turn.seed)
         await asyncio.to_thread(conversation.cut, values["heard"], self.facts)
         conversation.note_stop(values["heard"])
         begun = None
@@ -133,30 +131,21 @@ class Handlers:
             return
         try:
             reply = begun or await self.service.submit(self._request(values, turn, conversation))
-            async with aclosing(
-                messages(reply, turn, self.pool.counts, tick_s, paced=paced)
-            ) as stream:
+            async with aclosing(self._made(reply, turn, tick_s, paced=paced)) as stream:
                 async for message in stream:
                     if turn.accepted_s is not None:
                         self._remember(conversation, turn)
-                    yield message | self._told_once(message, values)
+                    yield message
         finally:
             turn.close()
             await self.entries(conversation)  # whose sound becomes files, which grow old
-
-    def _told_once(self, message: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-        """What is told of a reply besides its messages: its text ids, and once how it is made."""
-        known = {"pieces": self.facts.pieces_of(message["ids"])}
-        if message["seq"] != ACCEPTED_SEQ:
-            return known
-        return known | {"recipe": form.recipe(values, self.facts, message["seed"])}
 
     async def _told_again(
         self, file: str, heard: str, turn: Turn, conversation: Conversation, tick_s: float
     ) -> Messages:
         await asyncio.to_thread(conversation.cut, heard, self.facts)
         facts, recording = self.facts, form.read_replay(file, self.facts)
-        turn.seed = recording.seed
+        turn.seed, turn.recipe = recording.seed, recording.recipe
         await self.service.cancel_session(conversation.session_id)
         reply = await self.service.submit(
             Request(
@@ -170,10 +159,18 @@ class Handlers:
                 visitor=conversation.visitor,
             )
         )
-        async with aclosing(messages(reply, turn, self.pool.counts, tick_s)) as stream:
+        async with aclosing(self._made(reply, turn, tick_s)) as stream:
             async for message in stream:
-                pieces = facts.pieces_of(message["ids"])
-                yield message | {"recipe": recording.recipe, "pieces": pieces}
+                yield message
+
+    async def _made(
+        self, reply: ReplyStream, turn: Turn, tick_s: float, *, paced: bool = True
+    ) -> Messages:
+        """The messages of a reply, with what its text ids stand for."""
+        made = messages(reply, turn, self.pool.counts, tick_s, paced=paced)
+        async with aclosing(made) as stream:
+            async for message in stream:
+                yield message | {"pieces": self.facts.pieces_of(message["ids"])}
 
     async def _asked(self, values: dict[str, Any]) -> str | Utterance:
         """What was typed, or what was said, with its codes."""

@@ -89,7 +89,7 @@ class Turn(Answered):
     what a recogniser made of the question, and `thought` when a brain got how far; `placed` is the
     replica that makes the reply, in a cluster. `parts` are the stretches of the reply, each a
     stream of the codec: row and sample at which they begin; `pauses` are the codes of silence that
-    are heard after a row.
+    are heard after a row; `recipe` is what a replay file says of it besides.
 
     `num_made` samples came; those of messages are `num_samples`, and their sound is `pcm` until it
     is a clip; `unkept` says why it could not become one.
@@ -105,6 +105,7 @@ class Turn(Answered):
     num_left_out: int = 0
     left_out: int = 0
     understood: Transcript | None = None
+    recipe: dict[str, Any] | None = None
     thought: dict[str, float] = field(default_factory=dict)
     placed: Placed | None = None
     parts: list[tuple[int, int]] = field(default_factory=list)
@@ -281,6 +282,7 @@ class Turn(Answered):
             "note": self.note,
             "end": self.over,
             "seed": self.seed,
+            "recipe": self.recipe,
             "speaks": self.speaks,
             "now_s": now_s,
             "stages": self.stages(),

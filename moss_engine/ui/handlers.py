@@ -23,6 +23,7 @@ from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest, Utterance
 from moss_engine.ui.conversation import Conversation, Sessions, settle
 from moss_engine.ui.facts import PageInfo, PoolWatch
+from moss_engine.ui.replay import read_replay, recipe
 from moss_engine.ui.stream import TICK_S, Messages, messages
 from moss_engine.ui.turn import Turn
 
@@ -95,7 +96,7 @@ class Handlers:
         """Why a replay file would be refused, as one sentence, or "": asked first, as a refusal
         must not silence what is heard."""
         try:
-            form.read_replay(file, self.facts)
+            read_replay(file, self.facts)
         except MossError as error:
             return str(error)
         return ""
@@ -113,7 +114,7 @@ class Handlers:
         mode = self.facts.mode(values["mode"])
         form.doubt_once(conversation.doubted, mode, values["text"])
         turn.asked = await self._asked(values)
-        turn.recipe = form.recipe(values, self.facts, turn.seed)
+        turn.recipe = recipe(values, self.facts, turn.seed)
         await asyncio.to_thread(conversation.cut, values["heard"], self.facts)
         conversation.note_stop(values["heard"])
         begun = None
@@ -144,7 +145,7 @@ class Handlers:
         self, file: str, heard: str, turn: Turn, conversation: Conversation, tick_s: float
     ) -> Messages:
         await asyncio.to_thread(conversation.cut, heard, self.facts)
-        facts, recording = self.facts, form.read_replay(file, self.facts)
+        facts, recording = self.facts, read_replay(file, self.facts)
         turn.seed, turn.recipe = recording.seed, recording.recipe
         await self.service.cancel_session(conversation.session_id)
         reply = await self.service.submit(

@@ -16,7 +16,6 @@ from moss_engine.ui.components.panel import make_panel
 from moss_engine.ui.components.transcript import transcript
 from moss_engine.ui.document import TITLE
 from moss_engine.ui.entrance.gradio_queue import Outboxes, slow_down
-from moss_engine.ui.form import MAX_FILE_BYTES
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.modules import mounts
 from moss_engine.ui.own_voices import take_sample
@@ -35,6 +34,7 @@ from moss_engine.ui.parts.words import (
     invitation,
 )
 from moss_engine.ui.programs import offer
+from moss_engine.ui.replay import MAX_FILE_BYTES
 
 HERE = Path(__file__).resolve().parent
 MAX_QUEUE = 256  # calls that Gradio has not begun yet

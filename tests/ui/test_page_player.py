@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from moss_engine.api.events import CodecRun
-from moss_engine.ui.form import MAX_FILE_BYTES
+from moss_engine.ui.replay import MAX_FILE_BYTES
 from tests.ui.page_support import RATE_HZ, Script, until
 
 pytestmark = pytest.mark.browser

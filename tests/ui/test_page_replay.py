@@ -10,7 +10,8 @@ import pytest
 from moss_engine.api.errors import InputError
 from moss_engine.api.info import MadeBy
 from moss_engine.ui.facts import PageInfo
-from moss_engine.ui.form import defaults, read_replay, recipe
+from moss_engine.ui.form import defaults
+from moss_engine.ui.replay import read_replay, recipe
 from tests.ui.page_support import INFO
 
 FACTS = PageInfo.of(INFO)

@@ -87,13 +87,15 @@ class PlaybackPosition(NamedTuple):
 
 @dataclass(eq=False)
 class Conversation:
-    """`forgotten` turns, from the first on, are history no longer; `voice` is the visitor's own; it
-    was last used at `used_s`. `stopped` are runs that are unwanted, even if their question is still
-    on its way; `doubted` are keys of texts that were refused once (`form.doubt_once`)."""
+    """By `name` it is found again; it was last used at `used_s`. `forgotten` turns, from the first
+    on, are history no longer; `voice` is the visitor's own. `stopped` are runs that are unwanted,
+    even if their question is still on its way; `doubted` are keys of texts that were refused once
+    (`form.doubt_once`)."""
 
     turns: list[Turn] = field(default_factory=list)
     session_id: str = ""
     visitor: str = ""
+    name: str = ""
     forgotten: int = 0
     voice: str = ""
     used_s: float = 0.0
@@ -251,7 +253,7 @@ class Sessions:
         if found is None:
             self.sweep()
             self._make_room()
-            found = self._of_name[name] = Conversation()
+            found = self._of_name[name] = Conversation(name=name)
         self._open.add(session_id)
         found.session_id, found.visitor = session_id, visitor
         found.used_s = self._clock()
@@ -276,12 +278,8 @@ class Sessions:
     def renew(self, old: Conversation) -> Conversation:
         """An empty conversation in the place of an old one, with the same voice."""
         new = replace(old, turns=[], forgotten=0, used_s=self._clock())
-        for name in self._names_of(old):
-            self._of_name[name] = new
+        self._of_name[old.name] = new
         return new
-
-    def _names_of(self, conversation: Conversation) -> list[str]:
-        return [name for name, known in self._of_name.items() if known is conversation]
 
     def sweep(self) -> None:
         """Forget what was not used for STATE_S."""
@@ -305,8 +303,7 @@ class Sessions:
         self._forget(min(kept, key=lambda one: (-count[one.visitor], one.used_s)))
 
     def _forget(self, conversation: Conversation) -> None:
-        for name in self._names_of(conversation):
-            del self._of_name[name]
+        del self._of_name[conversation.name]
         leaving = asyncio.ensure_future(self.leave(conversation.session_id))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)

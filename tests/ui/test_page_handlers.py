@@ -111,13 +111,6 @@ async def test_a_full_disk_costs_the_sound_of_what_was_heard_and_no_question(han
     assert [turn.num_samples for turn in conversation.turns] == [9600, 9600]
 
 
-async def test_turns_are_history_only_for_modes_that_have_one(handlers, service):
-    conversation = Conversation(session_id="tab")
-    for mode in ("chat", "chat", "read", "chat"):
-        await collect(reply(handlers, conversation, mode=mode))
-    assert [len(request.messages) for request in service.requests] == [1, 3, 1, 5]
-
-
 async def test_stop_may_come_before_its_question(handlers, service):
     conversation = Conversation(session_id="tab")
     await handlers.stop("0123abcd:0", conversation)

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, ValidationError
 from starlette.datastructures import FormData
@@ -28,6 +29,7 @@ bytes."""
 PIECE_BYTES = 16 * 1024
 AT_ONCE_BYTES = 16 * 1024
 _READING = ThreadPoolExecutor(1, "bodies")
+_ROUNDS = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]()
 
 
 class Body(BaseModel):
@@ -109,7 +111,7 @@ def told_by(key: str) -> Discriminator:
     return Discriminator(kind_of)
 
 
-async def read_body(request: Request, limit: int, *, is_json: bool = False) -> bytes:
+async def read_body(request: Request, limit: int, *, is_json: bool = False) -> bytearray:
     """All of it; raises ApiError for one that is too large (413) or comes too slowly (408), and for
     JSON whose beginning holds too many values, before the rest has come."""
     too_large = ApiError(
@@ -119,16 +121,18 @@ async def read_body(request: Request, limit: int, *, is_json: bool = False) -> b
     if declared.isdecimal() and int(declared) > limit:
         raise too_large
 
-    async def read() -> bytes:
+    async def read() -> bytearray:
         body, unchecked = bytearray(), is_json
         async for part in request.stream():
             body += part
             if len(body) > limit:
                 raise too_large
-            if unchecked and len(body) >= MAX_JSON_BYTES:
-                unchecked = False
-                await beside_if_large(check_size, bytes(body[:MAX_JSON_BYTES]))
-        return bytes(body)
+            if len(body) >= MAX_JSON_BYTES:
+                await _one_after_the_other()
+                if unchecked:
+                    unchecked = False
+                    await beside_if_large(check_size, bytes(body[:MAX_JSON_BYTES]))
+        return body
 
     try:
         return await asyncio.wait_for(read(), BODY_S)
@@ -138,6 +142,15 @@ async def read_body(request: Request, limit: int, *, is_json: bool = False) -> b
         ) from None
     except ClientDisconnect:
         raise ApiError(400, "The body was cut off; send it again.", "body_cut_off") from None
+
+
+async def _one_after_the_other() -> None:
+    """Between the parts of large bodies: the event loop takes one of them in each of its rounds,
+    however many are being sent, so that everybody else has a turn between two."""
+    loop = asyncio.get_running_loop()
+    lock = _ROUNDS.setdefault(loop, asyncio.Lock())
+    async with lock:
+        await asyncio.sleep(0)
 
 
 async def read_json(request: Request, kind: type[Kind], limit: int = MAX_JSON_BYTES) -> Kind:
@@ -181,7 +194,7 @@ async def beside_if_large(work: Callable[..., Result], said: Any, *given: Any) -
     return await asyncio.get_running_loop().run_in_executor(_READING, work, said, *given)
 
 
-def parse(body: bytes | str, kind: type[Kind]) -> Kind:
+def parse(body: bytes | bytearray | str, kind: type[Kind]) -> Kind:
     """JSON -> a value of `kind`; raises ApiError that names what is wrong with it."""
     check_size(body)
     try:
@@ -190,7 +203,7 @@ def parse(body: bytes | str, kind: type[Kind]) -> Kind:
         raise of_validation(error) from None
 
 
-def check_size(body: bytes | str) -> None:
+def check_size(body: bytes | bytearray | str) -> None:
     """Raise ApiError (413) for JSON of more than MAX_VALUES, before anything is made of it: piece
     by piece, since Python's other threads wait meanwhile."""
     if len(body) <= MAX_VALUES:
@@ -198,6 +211,8 @@ def check_size(body: bytes | str) -> None:
     raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
     values, texts, in_text, left = 0, 0, False, b""
     for begin in range(0, len(raw), PIECE_BYTES):
+        if in_text and not left and not _marked(raw, begin):
+            continue
         piece = (left + raw[begin : begin + PIECE_BYTES]).replace(rb"\\", b"")
         left = b"\\" if piece.endswith(b"\\") else b""  # of what the next piece begins with
         parts = piece.replace(rb"\"", b"").split(b'"')
@@ -210,6 +225,12 @@ def check_size(body: bytes | str) -> None:
                 413, f"The JSON holds more than {MAX_VALUES:,} values; send less at a time.",
                 "body_too_large",
             )  # fmt: skip
+
+
+def _marked(raw: bytes | bytearray, begin: int) -> bool:
+    """Whether a piece of JSON holds the end of a text, or a sign that may hide it."""
+    end = begin + PIECE_BYTES
+    return raw.find(b'"', begin, end) >= 0 or raw.find(b"\\", begin, end) >= 0
 
 
 def parse_value(value: Any, kind: type[Kind]) -> Kind:

@@ -419,16 +419,17 @@ class LocalService:
         return self._info
 
     async def submit(self, request: Request) -> ReplyStream:
-        """As `SpeechService.submit`; the text is prepared beside the event loop."""
-        loop = asyncio.get_running_loop()
+        """As `SpeechService.submit`; the text is prepared beside the event loop, unless nobody
+        waits for it any more when its turn comes."""
         try:
-            submitted = loop.run_in_executor(self._core.accepting, self._core.submit, request)
+            submitted = self._core.accepting.submit(self._core.submit, request)
         except RuntimeError:  # of a closed executor
             raise ShuttingDownError(CLOSED) from None
         try:
-            return await asyncio.shield(submitted)
+            return await asyncio.shield(asyncio.wrap_future(submitted))
         except asyncio.CancelledError:
-            submitted.add_done_callback(_cancel_unheard)
+            if not submitted.cancel():
+                submitted.add_done_callback(_cancel_unheard)
             raise
 
     async def encode(self, wave: np.ndarray, sample_rate_hz: int) -> tuple[int, ...]:
@@ -482,7 +483,7 @@ class LocalService:
         await asyncio.to_thread(self._core.drain, timeout_s)
 
 
-def _cancel_unheard(submitted: asyncio.Future[Any]) -> None:
+def _cancel_unheard(submitted: Future[LocalReplyStream]) -> None:
     """The listener left while its request was being accepted."""
     if not submitted.cancelled() and submitted.exception() is None:
         submitted.result().cancel()

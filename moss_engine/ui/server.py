@@ -50,7 +50,7 @@ MORE_CALLS = 32  # than the service has places: they are refused in its words
 SMALL_KV_ROWS = 1024
 WARM_UP_ROWS = 64
 WARM_UP_HZ = 16_000  # one second of silence for the encoder
-SWITCH_S = 0.001
+SWITCH_S = 0.0002
 """For which a thread may keep Python's lock from the others: the event loop takes it many times for
 an answer, of whose wait texts that are being prepared would make a fifth of a second."""
 Result = TypeVar("Result")

@@ -35,6 +35,7 @@ from moss_engine.endpoints.bodies import (
     check_size,
     parse,
     parse_value,
+    read_body,
     read_json,
     without_effect,
 )
@@ -268,3 +269,30 @@ async def test_a_hostile_body_is_refused_by_its_beginning():
     )
     with pytest.raises(ApiError, match="20,000 values"):
         await asyncio.wait_for(read_json(request, ChatBody, MAX_SOUND_BYTES), 5)
+
+
+async def test_of_large_bodies_one_part_is_taken_in_a_round_of_the_event_loop():
+    taken, rounds, size = list[int](), 0, MAX_JSON_BYTES // 4
+
+    def body() -> Request:
+        parts = iter(range(16))
+
+        async def receive() -> dict[str, Any]:
+            part = next(parts)
+            if part > 4:  # the body is known to be large
+                taken.append(rounds)
+            return {"type": "http.request", "body": bytes(size), "more_body": part < 15}
+
+        return Request({"type": "http", "headers": []}, receive)
+
+    async def count() -> None:
+        nonlocal rounds
+        while True:
+            await asyncio.sleep(0)
+            rounds += 1
+
+    counting = asyncio.create_task(count())
+    bodies = await asyncio.gather(*(read_body(body(), MAX_SOUND_BYTES) for _ in range(8)))
+    counting.cancel()
+    assert {len(whole) for whole in bodies} == {16 * size}
+    assert len(taken) == 8 * 11 and len(set(taken)) >= len(taken) - 1

@@ -37,8 +37,9 @@ from moss_engine.api.request import Request
 from moss_engine.api.tokens import Row
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import FAULT, Engine
-from moss_engine.service.local import ServiceCore
+from moss_engine.service.local import LocalService, ServiceCore
 from moss_engine.service.speech_worker import LocalReplyStream
+from tests.cluster.cluster_support import INFO
 from tests.fakes import LIMITS, SPOKEN, WARM, FakeCodec, FakeProcessor, FakeRuntime, noisy, scripted
 from tests.service.service_support import (
     PATIENCE_S,
@@ -121,6 +122,24 @@ def test_an_id_in_use_and_a_full_queue_are_refused_at_once():
         hold.set()
         assert [listen_to(handle)[-1].reason for handle in handles] == [FinishReason.STOP] * 2
         assert service.stats().outcomes == {"refused": 2, "stop": 2}
+
+
+def test_who_leaves_before_their_text_is_read_costs_nothing():
+    async def leave(core: ServiceCore) -> None:
+        service = LocalService(core, INFO)
+        core.accepting.submit(hold.wait, PATIENCE_S)  # the text of another one
+        asking = [asyncio.ensure_future(service.submit(ask())) for _ in range(8)]
+        await asyncio.sleep(0)
+        for one in asking:
+            one.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+    hold = threading.Event()
+    with served() as core:
+        asyncio.run(leave(core))
+        hold.set()
+        core.accepting.submit(int).result()  # behind all of them
+        assert core.stats().outcomes == {} and core.engine.runtime.batches == []
 
 
 @pytest.mark.parametrize("kind", [Accepted, Started, Sampled, AudioChunk])

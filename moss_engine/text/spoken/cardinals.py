@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 _ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
     "fifteen sixteen seventeen eighteen nineteen"
@@ -22,8 +24,11 @@ BEFORE_NUMBER = (
     r"[a-z]+teen|[a-z]+ty)\b)"
 )
 """A pattern for the place before a number in words."""
+BEFORE_FIGURE = r"(?=[A-Za-z.]{1,12}\s+\d)"
+"""Where a word begins that stands before a figure: seen far sooner than which word it is."""
 
 
+@lru_cache(maxsize=1024)
 def cardinal(value: int) -> str:
     """12305 -> "twelve thousand three hundred five"; below a trillion, digit by digit above."""
     if value >= 10**12:

@@ -6,7 +6,14 @@ from __future__ import annotations
 import math
 import re
 
-from moss_engine.text.spoken.cardinals import cardinal, digits, integer, ordinal, year
+from moss_engine.text.spoken.cardinals import (
+    BEFORE_FIGURE,
+    cardinal,
+    digits,
+    integer,
+    ordinal,
+    year,
+)
 from moss_engine.text.spoken.rules import after, apply, before, rules
 from moss_engine.text.spoken.tables import SENTENCE_STARTERS
 
@@ -289,7 +296,7 @@ RULES = rules(
         lambda m: date_words(month_name(m["month"]), int(m["day"]), m["year"]),
     ),
     (
-        rf"(?<![\d.,/-])\b(?:(?P<before>{_DETERMINER})\s+)?(?P<day>[0-3]?\d)"
+        rf"(?<![\d.,/-])\b(?:{BEFORE_FIGURE}(?P<before>{_DETERMINER})\s+)?(?P<day>[0-3]?\d)"
         r"(?:st|nd|rd|th)?\s+(?:of\s+)?"
         rf"(?P<month>{MONTH})"
         r"(?:,?\s+(?P<year>[12]\d{3}))?(?!\w)",

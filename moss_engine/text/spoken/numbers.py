@@ -9,6 +9,7 @@ from functools import partial
 
 from moss_engine.text.spoken import dates, units
 from moss_engine.text.spoken.cardinals import (
+    BEFORE_FIGURE,
     amount,
     cardinal,
     digits,
@@ -162,7 +163,7 @@ _CALLS = rules(
         _telephone,
     ),
     (
-        rf"\b(?P<name>{_NUMBERED}\s)(?P<number>[1-9]\d{{2,3}})(?![\w,]*\d|\.\d|%)",
+        rf"\b{BEFORE_FIGURE}(?P<name>{_NUMBERED}\s)(?P<number>[1-9]\d{{2,3}})(?![\w,]*\d|\.\d|%)",
         lambda m: m["name"] + pairs(int(m["number"])),
     ),
     (

@@ -119,6 +119,8 @@ _NO_VOWEL_YET_SAID = re.compile(
 
 def unshout(text: str) -> str:
     """A text in capitals is read as words; a line of acronyms stays one."""
+    if not re.search("[A-Z]{2}", text):
+        return text
     words = re.findall(r"[A-Za-z]{2,}", text)
     if len(words) < 2 or sum(w.isupper() for w in words) <= 0.7 * len(words):
         return text
@@ -198,7 +200,8 @@ def spoken_text(text: str) -> str:
     """Any text -> its spoken form; "" when nothing in it can be said."""
     text = _LONG_RANGE.sub("-", unwrapped(unicodedata.normalize("NFC", text))).translate(QUOTES)
     text = apply(_LINE_ENDS, text)
-    text = "".join(c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
+    if not text.isprintable():
+        text = "".join(c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
     text = apply(_RUNS, text)
     text = _LONG_RUN.sub(_say_run, without_markup(code_to_words(addresses_to_words(text))))
     text = numbers_to_words(transliterate(sums_to_words(text)))
@@ -356,7 +359,7 @@ _LETTERS = rules(
     (r"(?<![A-Za-z'-])i(?![A-Za-z-])", "I"),
     (r"(?<=[A-Za-z])(?:\s?'n'\s?|\s'n\s)(?=[A-Za-z]{2})", " and "),
     (r"(?i)(?<=y'all)'d(?='|\b)", " would"),
-    (r"(?i)(?<='d|'t)'ve\b|(?<='ll)'ve\b|(?<= would)'ve\b", " have"),
+    (r"(?i)'ve\b(?:(?<='[dt]'ve)|(?<='ll've)|(?<= would've))", " have"),
     (
         r"\bIT(?= (?i:department|team|staff|support|industry|sector|security|infrastructure|"
         r"manager|specialist|consultant|professional|admin|administrator|help\s?desk)s?\b)"
@@ -370,7 +373,18 @@ _WORD = re.compile(r"[A-Za-z']+")
 def _say_words(text: str) -> str:
     """One pass of the rules that look at words; repeated until nothing changes."""
     text = apply(_LETTERS, apply(_ABBREVIATED, places_to_words(apply(_DOTTED, text))))
-    return _tidy(_WORD.sub(lambda m: _say_word(m[0], _begins(m)), unshout(text)))
+    text = unshout(text)
+    others = {word for word in set(_WORD.findall(text)) if not _stays_anywhere(word)}
+    if others:
+        text = _WORD.sub(
+            lambda m: _say_word(m[0], _begins(m)) if m[0] in others else m[0], text
+        )
+    return _tidy(text)
+
+
+def _stays_anywhere(word: str) -> bool:
+    """Whether a word is said as it is written, at the beginning of a sentence and inside."""
+    return _say_word(word, begins=True) == word == _say_word(word, begins=False)
 
 
 def _begins(m: re.Match[str]) -> bool:
@@ -412,8 +426,11 @@ def _broken(word: str) -> str:
 _TIDY = rules(
     (r"[^A-Za-z' .,?!;:-]", " "),
     (r"(?<![A-Za-z])['-]+|['-]+(?![A-Za-z])|(?<=['-])['-]+", " "),
-    (r"\s+", " "),
-    (r"(?: ?[.,?!;:])+", lambda m: next((c for c in "?!.;:," if c in m[0]), " ")),
+    (r" {2,}", " "),
+    (
+        r"[.,?!;:](?: ?[.,?!;:])+| [.,?!;:](?: ?[.,?!;:])*",
+        lambda m: next(c for c in "?!.;:," if c in m[0]),
+    ),
     (r"([.,?!;:])(?=[^ ])", r"\1 "),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from moss_engine.text.spoken.cardinals import amount, cardinal
+from moss_engine.text.spoken.cardinals import BEFORE_FIGURE, amount, cardinal
 from moss_engine.text.spoken.rules import after, before, rules
 from moss_engine.text.spoken.tables import DOTTED_UNITS, UNITS, UNITS_ALONE
 
@@ -228,7 +228,7 @@ MEASURES = rules(
         _measured,
     ),
     (
-        rf"\b(?P<before>(?i:{_DETERMINER})\s+)(?P<amount>{NUMBER})\s?"
+        rf"\b{BEFORE_FIGURE}(?P<before>(?i:{_DETERMINER})\s+)(?P<amount>{NUMBER})\s?"
         rf"(?P<unit>{UNIT})(?![\w°²³/]){_NOUN}",
         _described,
     ),

@@ -28,6 +28,8 @@ MAX_VALUES = 20_000
 bytes."""
 PIECE_BYTES = 16 * 1024
 AT_ONCE_BYTES = 16 * 1024
+FORM_PIECE_BYTES = 64 * 1024
+"""Read in a round of the event loop."""
 _READING = ThreadPoolExecutor(1, "bodies")
 _ROUNDS = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]()
 
@@ -172,12 +174,14 @@ async def read_form(
     body does: a disk may be full."""
     body = await read_body(request, limit)
 
-    async def once() -> AsyncGenerator[bytes, None]:
-        yield body
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        for begin in range(0, len(body), FORM_PIECE_BYTES):
+            yield bytes(body[begin : begin + FORM_PIECE_BYTES])
+            await asyncio.sleep(0)
 
     try:
         parser = MultiPartParser(
-            request.headers, once(), max_files=max_files, max_fields=max_fields,
+            request.headers, pieces(), max_files=max_files, max_fields=max_fields,
             max_part_size=MAX_FIELD_BYTES,
         )  # fmt: skip
         parser.spool_max_size = limit

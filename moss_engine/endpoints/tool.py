@@ -83,7 +83,7 @@ def open_tool(server: Server) -> Callable[[Request, Caller], Awaitable[Response]
     async def answer(request: Request, caller: Caller) -> Response:
         message = await read_body(request, MAX_BYTES)
         parse(message, Envelope)
-        return Answer(caller, message)
+        return Answer(caller, bytes(message))
 
     return answer
 

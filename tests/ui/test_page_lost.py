@@ -237,6 +237,25 @@ def test_a_question_that_cannot_leave_is_said_and_kept(service, wired):
     ]
 
 
+def test_who_talks_hands_free_is_listened_to_again_after_a_long_break(
+    service, wire, visit, monkeypatch
+):
+    pytest.importorskip("silero_vad")
+    monkeypatch.setattr(door, "RESUME_S", SOON_S)
+    tab = visit(f"http://127.0.0.1:{wire.port}/", edit=IMPATIENT, permissions=["microphone"])
+    tab.page.locator("#mode label", has_text="Speak to it").click()
+    tab.page.locator(".rec-free").click()
+    tab.page.wait_for_function("recorder.state === 'listening'")
+    wire.cut()
+    try:
+        tab.page.wait_for_function("liveAudio.door.gaveUp")
+        assert tab.page.evaluate("recorder.state") in ("listening", "hearing")
+        asked = len(service.requests)
+    finally:
+        wire.mend()
+    assert until(lambda: tab.page.wait_for_timeout(50) or len(service.requests) > asked)
+
+
 def test_sound_that_the_browser_takes_away_waits_for_the_visitor(service, tab):
     service.script = Script(seconds=2.5, rtf=0.05)
     tab.page.mouse.click(5, 5)

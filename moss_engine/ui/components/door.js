@@ -12,7 +12,7 @@ const MOST_KEPT_BYTES = 4 * 2 ** 20; // of what the server may not have
 const REFUSED = [4002, 4013];
 
 export class Door {
-  // `on` are functions: event(event, sound as ArrayBuffer or null), broken(), back(), lost(reason).
+  // `on` are functions: event(event, sound as ArrayBuffer or null), broken(), back(renewed, resumed), refused(reason), lost().
   constructor(url, key, on) {
     Object.assign(this, { url, key, on, visit: randomName(), last: -1, instance: null, attempts: 0, brokenAt: null, told: false, gaveUp: false });
     this.frames = []; // those from number `first` on
@@ -125,7 +125,7 @@ export class Door {
       if (again) this.on.lost();
     }
     for (const data of this.frames) this.socket.send(data);
-    if (again) this.on.back(renewed);
+    if (again) this.on.back(renewed, resumed);
     this.told = this.gaveUp = false;
   }
 }

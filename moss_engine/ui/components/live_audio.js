@@ -336,10 +336,11 @@ function openDoor() {
       gone = true;
       complain(GONE);
     },
-    back(renewed) {
+    back(renewed, resumed) {
       if (renewed) return location.reload(); // another program answers, whose page may be another one
       if (gone) complain("");
       gone = false;
+      if (!resumed) document.dispatchEvent(new Event("anew"));
     },
     refused: complain,
     lost() {

@@ -490,6 +490,8 @@ export function mount(place, given, tell) {
   document.addEventListener("click", ({ target }) => target.closest?.("#stop") && stopAll());
   document.addEventListener("drop", (event) => inUse() && sendFile(event.dataTransfer.files[0]));
   document.addEventListener("heard", ({ detail }) => line.answered(detail));
+  // The server knows nothing of what was being said: who talks hands-free is listened to again, what was recorded is lost.
+  document.addEventListener("anew", () => line.active && (handsFree() ? start() : failed(LOST)));
   document.addEventListener("modechange", () => !inUse() && stopAll());
   document.addEventListener("liveaudio", ({ detail }) => {
     if (gone && state === "off" && ["waiting", "thinking", "speaking"].includes(detail.phase)) {

@@ -84,15 +84,10 @@ function take(message, sound) {
   Object.assign(live.pool, message.pool);
   live.ids.push(...message.ids);
   Object.assign(live.pieces, message.pieces);
-  live.parts = message.parts;
-  live.pauses = message.pauses;
-  live.recipe ??= message.recipe ?? null;
-  live.seed = message.seed;
-  live.placed = message.placed ?? null;
-  live.speaks = message.speaks;
+  const { parts, pauses, seed, speaks, placed = null, recipe = null, sound: way = "pcm" } = message;
+  Object.assign(live, { parts, pauses, seed, speaks, placed, recipe, sound: way });
   for (const [start, text] of message.text) captions.add(start, text);
   if (message.text.length) live.firstWordMs ??= now;
-  live.sound = message.sound ?? "pcm";
   element.classList.toggle("la-opus", live.sound === "opus" && live.speaks);
   if (chunk) takePcm(chunk, now);
   if (sound && message.sound === "opus") takeOpus(message.head, new Uint8Array(sound));

@@ -54,23 +54,21 @@ function wireKeeping() {
 
 // The words as they are marked here: a sentence each, or a part of a long one.
 const CUE_CHARS = 84;
-const CUE_S = 7;
 function cues() {
   const found = [];
   for (const [text, begins, ends] of captions.timed(live.total, rate)) {
     const last = found.at(-1);
-    const goesOn = last && !/[.?!…。？！]$/.test(last.text) && last.text.length + text.length < CUE_CHARS && ends - last.begins <= CUE_S;
+    const goesOn = last && !/[.?!…。？！]$/.test(last.text) && last.text.length + text.length < CUE_CHARS;
     if (goesOn) Object.assign(last, { ends, text: `${last.text} ${text}` });
     else found.push({ begins, ends, text });
   }
   return found;
 }
 
-const MARKUP = { "&": "&amp;", "<": "&lt;", ">": "&gt;" };
-const at = (seconds) => new Date(Math.round(1000 * seconds)).toISOString().slice(11, 23);
+const span = ({ begins, ends }) => [begins, ends].map((seconds) => new Date(Math.round(1000 * seconds)).toISOString().slice(11, 23)).join(" --> ");
 const FORMATS = {
-  srt: (cue, i) => `${i + 1}\n${at(cue.begins)} --> ${at(cue.ends)}\n`.replaceAll(".", ",") + `${cue.text}\n\n`,
-  vtt: (cue, i) => `${i ? "" : "WEBVTT\n\n"}${at(cue.begins)} --> ${at(cue.ends)}\n${cue.text.replace(/[&<>]/g, (sign) => MARKUP[sign])}\n\n`,
+  srt: (cue, i) => `${i + 1}\n${span(cue).replaceAll(".", ",")}\n${cue.text}\n\n`,
+  vtt: (cue, i) => `${i ? "" : "WEBVTT\n\n"}${span(cue)}\n${cue.text.replaceAll("&", "&amp;").replaceAll("<", "&lt;")}\n\n`,
 };
 const saveCaptions = (format) => give(new Blob(cues().map(FORMATS[format]), { type: "text/plain" }), `moss-speech-${live.run}.${format}`);
 
@@ -110,17 +108,16 @@ document.addEventListener("drop", (event) => {
   if (replay) {
     event.stopImmediatePropagation();
     openReplay(replay);
-  } else if (document.body.dataset.input !== "speech") complain("A file of sound is a question for those who talk; switch to talk, and drop it again.");
+  } else if (document.body.dataset.input !== "speech") complain("To ask with a file, switch to talk and drop it again.");
 }, true);
 document.addEventListener("openreplay", ({ detail }) => openReplay(detail));
 
 // A reply as one file that needs nothing else: sound, and captions in step with it. It plays on opening, where browsers let
 // it, and at a press elsewhere.
 
-const SHARED_CSS = `:root { color-scheme: light dark; --ink: light-dark(#18211b, #e6ede7); --quiet: light-dark(#56635b, #a0b0a6); --line: light-dark(#dfe5df, #25302a);
-  --card: light-dark(#fdfefb, #131a16); --paper: light-dark(#f3f5f0, #0c110e); }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
-main { max-width: 820px; margin: 24px auto; padding: 24px 28px; background: var(--card); border: 1px solid var(--line); border-radius: 20px; }
+const SHARED_CSS = `:root { color-scheme: light dark; --ink: light-dark(#18211b, #e6ede7); --quiet: light-dark(#56635b, #a0b0a6); }
+body { margin: 0; background: light-dark(#fdfefb, #131a16); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
+main { max-width: 760px; margin: 0 auto; padding: 32px 24px; }
 h1 { margin: 0 0 16px; font-size: 15px; font-weight: 600; color: var(--quiet); }
 #text { font-size: 26px; line-height: 1.36; margin: 0 0 16px; } #text span { color: var(--quiet); } #text span.said { color: var(--ink); }
 audio { width: 100%; }`;
@@ -172,8 +169,8 @@ function headline(live) {
   element.classList.toggle("la-begun", live.run !== null);
   element.classList.toggle("la-written", live.run !== null && !live.speaks);
   const { clickMs, firstWordMs, heardAfterMs, starved } = live;
-  if (live.speaks) say("heard", heardAfterMs == null ? "–" : seconds(heardAfterMs), live.byWords ? "from your last word to the first sound" : "from your press to the first sound");
-  else say("heard", firstWordMs === null ? "–" : seconds(firstWordMs - clickMs), live.byWords ? "from your last word to the first word" : "from your press to the first word");
+  const after = live.speaks ? heardAfterMs : firstWordMs && firstWordMs - clickMs;
+  say("heard", after == null ? "–" : seconds(after), `from your ${live.byWords ? "last word" : "press"} to the first ${live.speaks ? "sound" : "word"}`);
   const gaps = live.underruns;
   const missing = `the sound had to wait, ${Math.round((1000 * starved) / rate)} ms in all`;
   if (live.total) say("gaps", gaps ? `${gaps} gap${gaps > 1 ? "s" : ""}` : "No gaps", gaps ? missing : "the sound never had to wait", gaps > 0);

@@ -393,7 +393,7 @@ const SAYS = {
   thinking: "Thinking", speaking: "Answering", sampling: "Recording your voice",
 };
 const HINTS = {
-  off: "hold it while you talk, or press once to begin and once to send", recording: "press again to send", listening: "ask whenever you like",
+  off: "hold it while you talk, or press once to begin and once to send", recording: "let go or press again to send", listening: "ask whenever you like",
   speaking: "press to interrupt", sampling: "for the settings; no question is asked",
 };
 
@@ -417,7 +417,6 @@ function show() {
   write($(".rec-state"), SAYS[name === "hearing" && pauses ? "pausing" : name] + (name === "recording" ? ` ${seconds.toFixed(1)} s` : ""));
   let hint = HINTS[name] || "";
   if (open && handsFree() && BUSY.includes(name)) hint = "talk to interrupt";
-  if (name === "recording" && downAt !== null && performance.now() - downAt >= HELD_MS) hint = "let go to send";
   if (words && ["recording", "hearing", "sending"].includes(name)) hint = words;
   if ($(".rec-free input").disabled && (name === "off" || $(".rec-talk").disabled)) hint = "";
   $(".rec-hint").textContent = hint;

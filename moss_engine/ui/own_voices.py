@@ -46,7 +46,7 @@ async def make_voice(handlers: Handlers, consent: bool, utterance: str, key: str
         )
     said = await handlers.ingest.said(utterance)
     session_id, wave = conversation.session_id, said.pcm / np.float32(32768)
-    voice = await handlers.service.add_voice(session_id, wave, said.rate_hz, said.codes)
+    voice = await handlers.service.add_voice(session_id, wave, said.rate_hz, said.speech.codes)
     if not await handlers.sessions.take_voice(conversation, session_id, voice.name):
         raise ParameterError(UNKNOWN)
     return voice

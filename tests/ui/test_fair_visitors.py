@@ -50,15 +50,15 @@ async def test_many_recordings_of_one_visitor_leave_those_of_another(clock, monk
     for _ in range(24):
         mine = kept.keep(SECOND, RATE_HZ, visitor="many")
         await mine.heard
-    assert (await kept.said(other.key)).codes == (1,)
-    assert (await kept.said(mine.key)).codes == (1,)
+    assert (await kept.said(other.key)).speech.codes == (1,)
+    assert (await kept.said(mine.key)).speech.codes == (1,)
 
 
 async def test_a_recording_is_known_for_five_minutes_and_not_longer(clock):
     kept = AudioIngest(hear, None, max_s=5.0, clock=clock)
     recording = kept.keep(SECOND, RATE_HZ)
     clock.now_s = module.KEPT_S
-    assert (await kept.said(recording.key)).codes == (1,)
+    assert (await kept.said(recording.key)).speech.codes == (1,)
     clock.now_s += 0.1
     with pytest.raises(ParameterError, match="not known any more"):
         await kept.said(recording.key)
@@ -85,7 +85,7 @@ async def test_one_visitor_cannot_fill_the_queue_of_what_waits_to_be_understood(
         kept.keep(SECOND, RATE_HZ, visitor="many")
     other = kept.keep(SECOND, RATE_HZ, visitor="other")
     gate.set()
-    assert (await kept.said(other.key)).codes == (1,)
+    assert (await kept.said(other.key)).speech.codes == (1,)
 
 
 def test_half_sent_files_are_few_and_leave_room_for_others(ingest):

@@ -16,7 +16,7 @@ from moss_engine.api.request import Speech
 from moss_engine.audio.follower import TAIL_S
 from moss_engine.audio.turn_taking import LEAD_S, RATE_HZ
 from moss_engine.ui.audio_in import ingest as module
-from moss_engine.ui.audio_in.ingest import AudioIngest
+from moss_engine.ui.audio_in.ingest import AudioIngest, Utterance
 from moss_engine.ui.audio_in.microphone import MicSession
 from moss_engine.ui.entrance.guard import Calls, Guard
 from moss_engine.ui.entrance.upload import MAX_FILE_BYTES, Upload
@@ -45,6 +45,10 @@ def ingest() -> AudioIngest:
 def tone(seconds: float, level: float = 0.5, rate_hz: int = RATE_HZ) -> np.ndarray:
     """int16 [n]"""
     return np.rint(level * 32767 * np.sin(np.arange(round(seconds * rate_hz)))).astype(np.int16)
+
+
+def seconds_of(said: Utterance) -> float:
+    return len(said.pcm) / said.rate_hz
 
 
 def silence(seconds: float) -> np.ndarray:
@@ -82,7 +86,7 @@ async def test_push_to_talk_keeps_every_sample(ingest):
     first, _, last = await record(ingest, *blocks)
     assert first.talking and not first.utterance and last.seconds == pytest.approx(0.3)
     said = await ingest.said(last.utterance)
-    assert np.array_equal(said.pcm, np.concatenate(blocks)) and said.codes == (90, 30)
+    assert np.array_equal(said.pcm, np.concatenate(blocks)) and said.speech.codes == (90, 30)
 
 
 async def test_a_new_recording_forgets_a_dropped_one(ingest):
@@ -92,7 +96,7 @@ async def test_a_new_recording_forgets_a_dropped_one(ingest):
     with pytest.raises(ParameterError, match="lost"):
         await ear.hear(b"abc", answering=False, end=False)
     (answer,) = await record(ingest, tone(0.4, 0.1), ear=ear)
-    assert (await ingest.said(answer.utterance)).codes == (10, 40)
+    assert (await ingest.said(answer.utterance)).speech.codes == (10, 40)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +119,8 @@ async def test_hands_free_finds_the_turns(ingest):
     found = [answer.utterance for answer in answers if answer.utterance]
     assert len(found) == 2 and not answers[-1].talking and any(answer.talking for answer in answers)
     first, second = [await ingest.said(key) for key in found]
-    assert 1.0 + LEAD_S - 0.1 < first.seconds < 1.0 + LEAD_S + TAIL_S + 0.1
-    assert (first.codes[0], second.codes[0]) == (50, 20)
+    assert 1.0 + LEAD_S - 0.1 < seconds_of(first) < 1.0 + LEAD_S + TAIL_S + 0.1
+    assert (first.speech.codes[0], second.speech.codes[0]) == (50, 20)
     assert np.abs(first.pcm[: round(0.2 * RATE_HZ)]).max() == 0, "the lead is missing"
 
 
@@ -124,7 +128,7 @@ async def test_all_turns_of_a_late_block_are_one_message(ingest):
     wave = np.concatenate([tone(0.6), silence(1.0), tone(0.6, 0.3), silence(1.0)])
     (answer,) = await record(ingest, wave, hands_free=True)
     said = await ingest.said(answer.utterance)
-    assert len(said.keys) == 2 and said.codes[0] == 50 and said.codes[2] == 30
+    assert len(said.keys) == 2 and said.speech.codes[0] == 50 and said.speech.codes[2] == 30
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -153,7 +157,7 @@ async def test_a_microphone_that_ends_in_mid_sentence_completes_the_turn(ingest,
     assert not last.talking and bool(last.utterance) is bool(count)
     if count:
         said = await ingest.said(last.utterance)
-        assert LEAD_S + said_s - 0.1 < said.seconds < LEAD_S + said_s + TAIL_S
+        assert LEAD_S + said_s - 0.1 < seconds_of(said) < LEAD_S + said_s + TAIL_S
 
 
 async def test_without_a_detector_only_the_button_works():
@@ -171,7 +175,7 @@ async def test_files_of_any_rate_are_encoded_at_their_own(ingest, rate_hz, form)
     said = await ingest.said(answer.key)
     assert (
         said.rate_hz == rate_hz
-        and said.codes[1] in (99, 100)
+        and said.speech.codes[1] in (99, 100)
         and answer.seconds == pytest.approx(1.0, abs=0.01)
     )
 
@@ -181,8 +185,8 @@ async def test_utterances_are_joined_in_order(ingest):
     said = await ingest.said("+".join(keys))
     assert (
         said.keys == tuple(keys)
-        and said.codes == (10, 50, 20, 50)
-        and said.seconds == pytest.approx(1.0)
+        and said.speech.codes == (10, 50, 20, 50)
+        and seconds_of(said) == pytest.approx(1.0)
     )
     for wrong in ("", "nothing", f"{keys[0]}+", "+".join(keys * 5)):
         with pytest.raises(ParameterError, match="not known"):
@@ -208,8 +212,8 @@ async def test_the_event_loop_goes_on_while_somebody_listens():
     with pytest.raises(BusyError, match="waiting to be understood"):
         await record(ingest, tone(0.5))
     gate.set()
-    assert (await waiting).codes == (1,)
-    assert (await ingest.said(keys[-1])).codes == (1,), "the cancelled wait stopped the work"
+    assert (await waiting).speech.codes == (1,)
+    assert (await ingest.said(keys[-1])).speech.codes == (1,), "the cancelled wait stopped the work"
 
 
 async def test_who_fails_to_listen_is_a_sentence():
@@ -238,7 +242,7 @@ async def post(ingest: AudioIngest, body: bytes = b"", *more, method="POST") -> 
 async def test_a_file_comes_in_and_what_is_none_is_refused(ingest):
     status, answer = await post(ingest, file_of(tone(0.5)))
     assert status == 200 and answer["seconds"] == pytest.approx(0.5)
-    assert (await ingest.said(answer["utterance"])).codes == (50, 50)
+    assert (await ingest.said(answer["utterance"])).speech.codes == (50, 50)
     status, answer = await post(ingest, b"<html>" * 50)
     assert (status, answer["code"]) == (422, "E_AUDIO_FORMAT")
     size = str(MAX_FILE_BYTES + 1).encode()

@@ -68,14 +68,6 @@ class Utterance:
     rate_hz: int
     listened_s: tuple[float, float] | None = None
 
-    @property
-    def codes(self) -> tuple[int, ...]:
-        return self.speech.codes
-
-    @property
-    def seconds(self) -> float:
-        return len(self.pcm) / self.rate_hz
-
 
 class AudioIngest:
     """`hear`, `transcribe_partial` and `by_words` are as for a `Hearing`. `detector` is None where

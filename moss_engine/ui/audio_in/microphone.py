@@ -16,7 +16,7 @@ from moss_engine.audio.file import MIN_S, SILENCE_PEAK
 from moss_engine.audio.follower import Heard
 from moss_engine.audio.hearing import Hearing, Paused, Understanding
 from moss_engine.audio.turn_taking import RATE_HZ, Change, interrupts, is_murmur
-from moss_engine.ui.audio_in.ingest import JOIN, AudioIngest
+from moss_engine.ui.audio_in.ingest import JOIN, AudioIngest, Recording
 
 LOOK_S = 0.35  # of new speech, whose words are shown
 SHOWN_S = 0.15  # of silence
@@ -107,7 +107,8 @@ class MicSession:
             raise AudioEmptyError("That was too short to hold a word; talk, then press again.")
         if np.abs(whole.astype(np.int32)).max() < SILENCE_PEAK * 32768:
             raise AudioEmptyError("We heard nothing; check the microphone and speak a sentence.")
-        return self._keep(whole)
+        recording = self._keep(whole)
+        return BlockResult(utterance=recording.key, seconds=recording.seconds)
 
     async def _follow(self, found: list[tuple[Heard, Understanding]]) -> BlockResult:
         """Hands-free: the turns that a block completes, or the end of the microphone."""
@@ -121,15 +122,15 @@ class MicSession:
         last = turns[-1][0] if turns else None
         return BlockResult(
             follower.talking,
-            JOIN.join(heard.utterance for heard in kept),
-            sum(heard.seconds for heard in kept) or follower.length_s,
+            JOIN.join(recording.key for recording in kept),
+            sum(recording.seconds for recording in kept) or follower.length_s,
             hearing.turn.text or "",
             sure or hearing.means_it(self._saying),
             last.silent_s + (follower.num_taken - last.at) / RATE_HZ if last else 0.0,
             follower.talking and follower.silent_s >= SHOWN_S,
         )
 
-    async def _keep_turn(self, turn: Heard, understood: Understanding) -> BlockResult | None:
+    async def _keep_turn(self, turn: Heard, understood: Understanding) -> Recording | None:
         """A turn that is over; None where it held no words, but a cough or a murmur."""
         assert turn.pcm is not None, "a turn that ended has its sound"
         words, by_words = await understood.words(turn.num_spoken), self._ingest.by_words
@@ -141,10 +142,9 @@ class MicSession:
                 return None
         return self._keep(turn.pcm, await understood.speech(turn.num_spoken))
 
-    def _keep(self, pcm: np.ndarray, known: Speech | None = None) -> BlockResult:
+    def _keep(self, pcm: np.ndarray, known: Speech | None = None) -> Recording:
         """What is not `known` is heard once more, or refused."""
-        recording = self._ingest.keep(pcm, RATE_HZ, known=known, visitor=self._visitor)
-        return BlockResult(False, recording.key, recording.seconds)
+        return self._ingest.keep(pcm, RATE_HZ, known=known, visitor=self._visitor)
 
 
 @dataclass(eq=False)

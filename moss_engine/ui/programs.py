@@ -174,7 +174,8 @@ def whole_reply(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
         if turn is None or turn.state == "stopped":
             raise _error("The reply was stopped; ask again.")
         if (clip := turn.answer_clip) is None:
-            raise _error(f"{turn.unkept or 'The reply has no sound.'} Ask by /v1/audio/speech.")
+            needs_none = f"{turn.unkept} Ask by /v1/audio/speech, which needs no file."
+            raise _error(needs_none if turn.unkept else "The reply has no sound; ask again.")
         yield clip.message()["file"] | {"orig_name": clip.path.name, "mime_type": "audio/wav"}
 
     # What clients are told comes of the signature.

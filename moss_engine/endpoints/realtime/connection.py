@@ -56,6 +56,8 @@ MAX_HELD = 16 << 20
 """Characters of a client's events that may wait for the ones before them."""
 MAX_SETTINGS = 512 * 1024
 """Characters of an event that sets something, which is read several times."""
+MAX_WAITING = 256
+"""Of those events, however small they are."""
 READ_AGAIN_S = 0.02
 KINDS = {
     "system": ({"input_text"},),
@@ -84,6 +86,7 @@ class Connection:
         self._responses = Responses(server, caller, wire, self._talk, self._emit, session)
         self._turns = Turns(server, self._talk, self._emit, self._responses)
         self._said: deque[str | bytes | np.ndarray] = deque()  # events that wait to be done
+        self._num_held = 0  # characters of them, and of the one that is being done
         self._came = asyncio.Event()
         self._left = False
         self._decoder: Decoder | None = None  # of what is not sent as PCM
@@ -104,7 +107,7 @@ class Connection:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
             await self._responses.ahead.close()
-            self._caller.num_held -= sum(map(len, self._said))
+            self._hold(-self._num_held)
         for end in ends:
             if isinstance(end, Exception) and not isinstance(end, GONE):
                 raise end
@@ -113,7 +116,9 @@ class Connection:
         """The client's events as they come, few enough of them to be held, until it leaves."""
         while (said := await self._wire.receive()) is not None:
             while self._said and (
-                sum(map(len, self._said)) + len(said) > MAX_HELD or not self._has_room(said)
+                len(self._said) >= MAX_WAITING
+                or self._num_held + len(said) > MAX_HELD
+                or not self._has_room(said)
             ):
                 self._came.set()
                 await asyncio.sleep(READ_AGAIN_S)
@@ -121,9 +126,14 @@ class Connection:
                 full = "Your connections hold many events that wait; send less at a time."
                 await self._refuse(ApiError(429, full, "events_exceeded"), None)
                 return
-            self._caller.num_held += len(said)
+            self._hold(len(said))
             self._said.append(said)
             self._came.set()
+
+    def _hold(self, size: int) -> None:
+        """So much more waits, for this connection and for its caller."""
+        self._num_held += size
+        self._caller.num_held += size
 
     def _has_room(self, said: str | bytes | np.ndarray) -> bool:
         return self._caller.num_held + len(said) <= access.MAX_HELD
@@ -138,7 +148,8 @@ class Connection:
                 try:
                     await self._take(said)
                 finally:
-                    self._caller.num_held -= len(said)
+                    self._hold(-len(said))
+                await asyncio.sleep(0)  # others have a turn after each of a thousand small events
 
     async def _greet(self) -> None:
         detector = await self._turns.listening.detector()

@@ -34,6 +34,7 @@ SPOKEN = [
     "response.output_item.done", "conversation.item.done", "response.done",
 ]  # fmt: skip
 QUESTION = to_pcm16(signal(1.0))
+NUM_FLOOD = 2000
 
 
 async def until(connection, *kinds: str) -> list:
@@ -471,6 +472,31 @@ async def test_who_vanishes_while_it_is_told_something_ends_the_session(service,
     server = Server(service, INFO, MODEL, Access(open_to_all=True))
     await asyncio.wait_for(converse(server, WebSocket(scope, receive, send)), PATIENCE_S)
     assert told[-1] == "conversation.item.done" and next(events, None) is None
+
+
+async def test_thousands_of_small_events_leave_everybody_else_their_turn(service):
+    append = {"type": "input_audio_buffer.append", "audio": ""}
+    flood = itertools.repeat({"type": "websocket.receive", "text": json.dumps(append)}, NUM_FLOOD)
+    leave = {"type": "websocket.disconnect", "code": 1000}
+    events = itertools.chain([{"type": "websocket.connect"}], flood, [leave])
+    turns = itertools.count()
+
+    async def receive() -> dict[str, Any]:
+        return next(events)
+
+    async def send(_: dict[str, Any]) -> None:
+        """To nobody."""
+
+    async def others() -> None:
+        while next(turns) < NUM_FLOOD:
+            await asyncio.sleep(0)
+
+    scope = {"type": "websocket", "headers": [], "query_string": b"", "subprotocols": []}
+    server = Server(service, INFO, MODEL, Access(open_to_all=True))
+    waiting = asyncio.create_task(others())
+    await asyncio.wait_for(converse(server, WebSocket(scope, receive, send)), PATIENCE_S)
+    assert next(turns) > NUM_FLOOD / 2
+    waiting.cancel()
 
 
 async def test_many_talk_at_once_and_hear_their_events_in_order(connect, service):

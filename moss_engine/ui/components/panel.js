@@ -103,7 +103,7 @@ function showFigures(live) {
   }
 }
 
-const SHOWN_IDS = 240;
+const SHOWN_IDS = 100; // the last ones: twice what is in sight
 const SIGNS = { "": "∅", " ": "␣", "\n": "↵", "\n\n": "↵↵", "\t": "⇥" };
 const SOMETIMES = ["listened", "brain", "sentence"]; // stages of those who talk to it
 let shownRun = null;

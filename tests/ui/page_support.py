@@ -4,6 +4,8 @@ counters of what was begun, stopped and left behind."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
@@ -99,9 +101,12 @@ MODES = (
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """One below those of outgoing connections, which could take it before it is listened to."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def until(condition, seconds: float = PATIENCE_S) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from moss_engine.api.modes import Mode
@@ -95,6 +96,15 @@ class ServiceInfo:
     def encodes(self) -> bool:
         """Whether the checkpoint itself understands speech, so that `encode` is served."""
         return any(mode.input == "speech" and not mode.through_text for mode in self.modes)
+
+    @property
+    def scripted(self) -> bool:
+        """Whether answers are what is known by heart, and what a clock and a calculator know."""
+        return self.brain is None and any(mode.through_text for mode in self.modes)
+
+    def pieces_of(self, ids: Iterable[int]) -> dict[str, str]:
+        """What text ids stand for; those of speech are negative, and stand for nothing."""
+        return {str(i): self.pieces[i] for i in set(ids) if i >= 0}
 
     def mode(self, name: str) -> Mode:
         """One of `modes`, by a name that was checked."""

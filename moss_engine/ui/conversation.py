@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import io
 import re
 import secrets
-import shutil
 import threading
 import time
 from collections import Counter, deque
@@ -26,48 +24,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Message
 from moss_engine.api.service import SpeechService
-from moss_engine.audio.pcm import read_wav, waveform_peaks, write_wav
+from moss_engine.ui.clip import Clip, cut_clip, write_clip
 from moss_engine.ui.parts.words import STATE_S
-from moss_engine.ui.turn import Clip, Turn
-
-NUM_BARS = 48
-NAME = "moss-speech.wav"
-
-
-def write_clip(folder: Path, pcm: np.ndarray, rate_hz: int) -> Clip:
-    """int16 [n], n > 0, as a new file of an unguessable name. Raises OSError, and leaves nothing,
-    where there is no room for it.
-
-    The name is in lower case, as Gradio compares paths: `pathlib` interns each of their parts, and
-    for parts that no path of ours holds Python's table of interned names would grow.
-    """
-    path = folder / secrets.token_hex(16) / NAME
-    wav = io.BytesIO()
-    write_wav(wav, pcm, rate_hz)
-    try:
-        path.parent.mkdir(parents=True)
-        path.write_bytes(wav.getbuffer())
-    except OSError:
-        shutil.rmtree(path.parent, ignore_errors=True)
-        raise
-    peaks = np.abs(waveform_peaks(pcm, NUM_BARS)).max(axis=1)
-    bars = np.rint(100 * peaks / max(peaks.max(), 1e-3)).astype(int)
-    return Clip(path, len(pcm) / rate_hz, tuple(bars.tolist()))
-
-
-def cut_clip(clip: Clip, num_samples: int) -> Clip | None:
-    """Its first samples as a new file, since browsers keep what they know under the old name; None
-    if none are left. Raises OSError as `write_clip` does."""
-    if num_samples == 0 or not clip.path.exists():
-        return None
-    pcm, rate_hz = read_wav(clip.path)
-    return write_clip(clip.path.parent.parent, pcm[:num_samples], rate_hz)
-
+from moss_engine.ui.turn import Turn
 
 POSITION = re.compile(r"([0-9a-f]{8}):(\d{1,12})")
 

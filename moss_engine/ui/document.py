@@ -19,7 +19,7 @@ from typing import Any
 
 import gradio as gr
 
-from moss_engine.ui.facts import PageInfo
+from moss_engine.api.info import ServiceInfo
 from moss_engine.ui.modules import COMMENT, JOINED, address, modules
 from moss_engine.ui.parts.composer import axes_of, switched, switches
 from moss_engine.ui.parts.masthead import header
@@ -58,7 +58,7 @@ class Document:
     texts: tuple[bytes, ...]
 
 
-def make_document(facts: PageInfo, components: Iterable[str]) -> Document:
+def make_document(facts: ServiceInfo, components: Iterable[str]) -> Document:
     """The document of a page that consists of Gradio's `components`, by their block names."""
     styles, scripts = chunks(components)
     used = [name for name in styles if not name.startswith(UNUSED)]
@@ -142,7 +142,7 @@ def links(styles: list[str], scripts: list[str], sheet: str) -> str:
     )
 
 
-def first_frame(facts: PageInfo, chinese: str) -> str:
+def first_frame(facts: ServiceInfo, chinese: str) -> str:
     """The page as it will be, as far as nothing of it moves."""
     fits = [facts.default_mode, *(mode for mode in facts.modes if mode.input == "text")]
     mode = next((mode for mode in fits if mode.input == "text"), facts.default_mode)

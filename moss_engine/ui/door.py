@@ -23,7 +23,7 @@ It is told, each with its number `n`:
     session.opened             instance, seen, resumed  who answers, and how many frames it has
     session.seen               count                  the same, now and then
     conversation.updated       entries, whole         what was said so far
-    response.update            run, seq, ...          what is new of a reply
+    response.update            run, ...               what is new of a reply
     replay.checked             sentence               why a replay file would be refused, or ""
     input_audio_buffer.heard   block, ...             what a block brought about
     input_audio_buffer.failed  message                why nothing more is heard
@@ -57,7 +57,7 @@ from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.entrance.asgi import Refused, address_of
 from moss_engine.ui.entrance.guard import parse_json
 from moss_engine.ui.handlers import Handlers
-from moss_engine.ui.stream import TICKS_S, Messages, Wire
+from moss_engine.ui.stream import Messages, Wire
 
 HELLO_S = 10.0  # for the first event
 RESUME_S = 15.0  # for a broken connection to come back
@@ -237,8 +237,8 @@ class Tab:
     def _answer(self, event: dict[str, Any]) -> Messages:
         values = form.read(event.get("values"), self._handlers.facts)
         values["heard"] = _text(event, "heard")
-        run, tick_s = form.run_name(event.get("run")), _tick_s(event)
-        return self._handlers.answer(values, run, self.conversation, self._ahead, tick_s=tick_s)
+        run = form.run_name(event.get("run"))
+        return self._handlers.answer(values, run, self.conversation, self._ahead)
 
     def _paused(self, said: Speech | None) -> None:
         """Whoever talks pauses, and may be done: the answer is begun. Who goes on gets none."""
@@ -252,8 +252,9 @@ class Tab:
 
     def _replay(self, event: dict[str, Any]) -> Messages:
         file, heard = _text(event, "file"), _text(event, "heard")
-        run, tick_s = form.run_name(event.get("run")), _tick_s(event)
-        return self._handlers.replay(file, heard, run, self.conversation, tick_s)
+        return self._handlers.replay(
+            file, heard, form.run_name(event.get("run")), self.conversation
+        )
 
     async def _cancel(self, heard: str) -> None:
         await self._handlers.stop(heard, self.conversation)
@@ -444,7 +445,3 @@ def _number(event: dict[str, Any], name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise ParameterError(f"{name} must be a whole number.")
     return value
-
-
-def _tick_s(event: dict[str, Any]) -> float:
-    return TICKS_S.get(str(event.get("sound")), TICKS_S["pcm"])

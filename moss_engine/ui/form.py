@@ -18,15 +18,15 @@ from moss_engine.api.errors import (
     ParameterError,
     UnsupportedModeError,
 )
+from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import ChannelSampling, Message, Request, Sampling, Speech, Text
 from moss_engine.text.language import check_language
-from moss_engine.ui.facts import PageInfo
 
 RUN = re.compile(r"[0-9a-f]{8}")
 
 
-def defaults(facts: PageInfo) -> dict[str, Any]:
+def defaults(facts: ServiceInfo) -> dict[str, Any]:
     """The values that the page opens with: the checkpoint's own where it has some."""
     own = {"mode": facts.default_mode.name, "voice": facts.voices[0]}
     values = {}
@@ -38,15 +38,10 @@ def defaults(facts: PageInfo) -> dict[str, Any]:
     return {**values, "seed": BY_NAME["seed"].default}
 
 
-KINDS: Mapping[str, tuple[type, ...]] = {
-    "text": (str,),
-    "choice": (str,),
-    "number": (int, float, type(None)),
-    "flag": (bool,),
-}
+KINDS: Mapping[str, type] = {"text": str, "choice": str, "number": float, "flag": bool}
 
 
-def read(given: Any, facts: PageInfo) -> dict[str, Any]:
+def read(given: Any, facts: ServiceInfo) -> dict[str, Any]:
     """The values of all controls, of those that a browser or a program sends: the page's own for
     what is left out. Raises ParameterError for one of another kind."""
     if not isinstance(given, dict):
@@ -54,12 +49,13 @@ def read(given: Any, facts: PageInfo) -> dict[str, Any]:
     values = {**defaults(facts), **{name: given[name] for name in BY_NAME if name in given}}
     for name, value in values.items():
         kind = BY_NAME[name].kind
-        if not isinstance(value, KINDS[kind]) or (kind == "number" and isinstance(value, bool)):
+        is_number = value is None or type(value) in (int, float)
+        if not (is_number if kind == "number" else isinstance(value, KINDS[kind])):
             raise ParameterError(f"{name} must be a {kind}, not {_short(value)}.")
     return values
 
 
-def check(values: Mapping[str, Any], facts: PageInfo, own_voice: str = "") -> None:
+def check(values: Mapping[str, Any], facts: ServiceInfo, own_voice: str = "") -> None:
     """Raise a MossError with one sentence where there are no such mode, voice and recording here,
     for a visitor who has that own voice. The rest is the service's to refuse."""
     modes = [mode.name for mode in facts.modes]
@@ -90,7 +86,7 @@ def draw_seed(values: Mapping[str, Any]) -> Any:
     return secrets.randbelow(MAX_PAGE_SEED) if values["new_seed"] else _whole(values["seed"])
 
 
-def sampling_of(values: Mapping[str, Any], facts: PageInfo, seed: Any) -> Sampling:
+def sampling_of(values: Mapping[str, Any], facts: ServiceInfo, seed: Any) -> Sampling:
     fields: dict[str, Any] = {"min_rows": facts.sampling.min_rows}
     channels: dict[str, dict[str, Any]] = {"text": {}, "audio": {}}
     for control in CONTROLS:
@@ -106,7 +102,7 @@ def sampling_of(values: Mapping[str, Any], facts: PageInfo, seed: Any) -> Sampli
 
 def request_of(
     values: Mapping[str, Any],
-    facts: PageInfo,
+    facts: ServiceInfo,
     seed: int,
     history: Sequence[Message],
     said: Text | Speech,

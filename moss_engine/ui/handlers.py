@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from moss_engine.api.errors import MossError, ParameterError
+from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Message, Request, Speech, Text
-from moss_engine.api.service import ReplyStream, SpeechService
+from moss_engine.api.service import SpeechService
 from moss_engine.endpoints.ahead import Ahead
 from moss_engine.endpoints.figures import Figures
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest, Utterance
 from moss_engine.ui.conversation import Conversation, Sessions, settle
-from moss_engine.ui.facts import PageInfo, PoolWatch
 from moss_engine.ui.replay import read_replay, recipe
-from moss_engine.ui.stream import TICK_S, Messages, messages
+from moss_engine.ui.stream import Messages, PoolWatch, messages
 from moss_engine.ui.turn import Turn
 
 
@@ -35,7 +35,7 @@ class Handlers:
     def __init__(
         self,
         service: SpeechService,
-        facts: PageInfo,
+        facts: ServiceInfo,
         *,
         wav_folder: Path,
         ingest: AudioIngest | None = None,
@@ -57,7 +57,6 @@ class Handlers:
         conversation: Conversation,
         ahead: Ahead | None = None,
         *,
-        tick_s: float = TICK_S,
         paced: bool = True,
     ) -> Messages:
         """Every message of the answer, called `run`, to what was typed or to the recording that
@@ -65,8 +64,13 @@ class Handlers:
         have been begun `ahead`. It is made no faster than it is heard if it is `paced`."""
         seed = ahead.seed if ahead is not None and values["new_seed"] else None
         mode = next((mode for mode in self.facts.modes if mode.name == values["mode"]), None)
-        turn = Turn(run=run, seed=form.draw_seed(values) if seed is None else seed, mode=mode)
-        return _whole(turn, self._told(values, turn, conversation, ahead, tick_s, paced))
+        turn = Turn(
+            run=run,
+            seed=form.draw_seed(values) if seed is None else seed,
+            mode=mode,
+            pieces_of=self.facts.pieces_of,
+        )
+        return _whole(turn, self._told(values, turn, conversation, ahead, paced))
 
     async def begin(
         self, values: dict[str, Any], said: Speech, conversation: Conversation, ahead: Ahead
@@ -84,13 +88,11 @@ class Handlers:
         except MossError:
             return
 
-    def replay(
-        self, file: str, heard: str, run: str, conversation: Conversation, tick_s: float
-    ) -> Messages:
+    def replay(self, file: str, heard: str, run: str, conversation: Conversation) -> Messages:
         """The messages of a reply that a file holds, called `run`. It is no part of the
         conversation, of whose last reply so much was `heard`."""
-        turn = Turn(run=run)
-        return _whole(turn, self._told_again(file, heard, turn, conversation, tick_s))
+        turn = Turn(run=run, pieces_of=self.facts.pieces_of)
+        return _whole(turn, self._told_again(file, heard, turn, conversation))
 
     def check_replay(self, file: str) -> str:
         """Why a replay file would be refused, as one sentence, or "": asked first, as a refusal
@@ -107,7 +109,6 @@ class Handlers:
         turn: Turn,
         conversation: Conversation,
         ahead: Ahead | None,
-        tick_s: float,
         paced: bool,
     ) -> Messages:
         form.check(values, self.facts, conversation.voice)
@@ -132,7 +133,8 @@ class Handlers:
             return
         try:
             reply = begun or await self.service.submit(self._request(values, turn, conversation))
-            async with aclosing(self._made(reply, turn, tick_s, paced=paced)) as stream:
+            told = messages(reply, turn, self.pool.counts, paced=paced)
+            async with aclosing(told) as stream:
                 async for message in stream:
                     if turn.accepted_s is not None:
                         self._remember(conversation, turn)
@@ -142,7 +144,7 @@ class Handlers:
             await self.entries(conversation)  # whose sound becomes files, which grow old
 
     async def _told_again(
-        self, file: str, heard: str, turn: Turn, conversation: Conversation, tick_s: float
+        self, file: str, heard: str, turn: Turn, conversation: Conversation
     ) -> Messages:
         await asyncio.to_thread(conversation.cut, heard, self.facts)
         facts, recording = self.facts, read_replay(file, self.facts)
@@ -160,18 +162,9 @@ class Handlers:
                 visitor=conversation.visitor,
             )
         )
-        async with aclosing(self._made(reply, turn, tick_s)) as stream:
+        async with aclosing(messages(reply, turn, self.pool.counts)) as stream:
             async for message in stream:
                 yield message
-
-    async def _made(
-        self, reply: ReplyStream, turn: Turn, tick_s: float, *, paced: bool = True
-    ) -> Messages:
-        """The messages of a reply, with what its text ids stand for."""
-        made = messages(reply, turn, self.pool.counts, tick_s, paced=paced)
-        async with aclosing(made) as stream:
-            async for message in stream:
-                yield message | {"pieces": self.facts.pieces_of(message["ids"])}
 
     async def _asked(self, values: dict[str, Any]) -> str | Utterance:
         """What was typed, or what was said, with its codes."""

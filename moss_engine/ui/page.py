@@ -10,7 +10,6 @@ from typing import Any
 
 import gradio as gr
 
-from moss_engine.api.controls import BY_NAME
 from moss_engine.ui.components.live_audio import live_audio
 from moss_engine.ui.components.panel import make_panel
 from moss_engine.ui.components.transcript import transcript
@@ -39,8 +38,6 @@ from moss_engine.ui.replay import MAX_FILE_BYTES
 HERE = Path(__file__).resolve().parent
 MAX_QUEUE = 256  # calls that Gradio has not begun yet
 
-ASK = f"(...values) => window.liveAudio.submit(values, {json.dumps([*BY_NAME])})"
-ASK_TYPED = f"(...values) => window.liveAudio.submitTyped(values, {json.dumps([*BY_NAME])})"
 KEEP_SEED = "(fresh, seed) => fresh ? seed : window.liveAudio.state.seed ?? seed"
 
 
@@ -83,7 +80,8 @@ def lay_out(handlers: Handlers, programs: str) -> Parts:
     with gr.Row(elem_id="desk", equal_height=False):
         with gr.Column(elem_id="left"):
             with gr.Column(elem_id="talk"):
-                asking, send, stop = composer(facts)
+                ingest = handlers.ingest
+                asking, send, stop = composer(facts, ingest and ingest.no_hands_free)
                 inner, own = settings(facts)
             with gr.Column(elem_id="said"):
                 with gr.Row(elem_id="said-head"):
@@ -106,16 +104,17 @@ def lay_out(handlers: Handlers, programs: str) -> Parts:
             make_panel(running(facts), elem_id="panel")
     foot = f"<p>{html.escape(NOTICE)}</p>{OPEN_PROGRAMS if programs else ''}"
     gr.HTML(foot, elem_id="notice", apply_default_css=False)
-    controls = {name: {**asking, **inner}[name] for name in BY_NAME}
-    return Parts(controls, send, stop, clear, own)
+    return Parts({**asking, **inner}, send, stop, clear, own)
 
 
 def wire_asking(parts: Parts) -> None:
     """A question, however it is asked: the page's player takes the values of the controls to the
     server by its own WebSocket (`door.py`). It takes two presses for one."""
-    controls = [*parts.controls.values()]
-    gr.on([parts.send.click, parts.controls["text"].submit], None, controls, js=ASK_TYPED)
-    parts.controls["utterance"].spoken(None, controls, js=ASK)
+    names, controls = json.dumps([*parts.controls]), [*parts.controls.values()]
+    ask = f"(...values) => window.liveAudio.submit(values, {names})"
+    ask_typed = f"(...values) => window.liveAudio.submitTyped(values, {names})"
+    gr.on([parts.send.click, parts.controls["text"].submit], None, controls, js=ask_typed)
+    parts.controls["utterance"].spoken(None, controls, js=ask)
     parts.stop.click(None, js="() => window.liveAudio.stop()")
     parts.clear.click(None, js="() => window.liveAudio.clear()")
 
@@ -134,7 +133,7 @@ def wire_settings(handlers: Handlers, parts: Parts) -> None:
         take_sample(handlers),
         [consent, sample, key],
         [controls["voice"], sample],
-        js="(consent, sample) => [consent, sample, window.conversation.key()]",
+        js="(consent, sample) => [consent, sample, window.liveAudio.tab]",
         api_visibility="private",
         queue=False,
         show_progress="hidden",

@@ -118,10 +118,9 @@ def stream(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
             async for message in messages:
                 yield to_wire(message)
 
-    kinds = {"text": str, "choice": str, "number": float, "flag": bool}
     first = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = [first.replace(annotation=gr.Request)] + [
-        first.replace(name=name, default=value, annotation=kinds[BY_NAME[name].kind])
+        first.replace(name=name, default=value, annotation=form.KINDS[BY_NAME[name].kind])
         for name, value in form.defaults(handlers.facts).items()
     ]
     told = inspect.Signature(parameters, return_annotation=dict)

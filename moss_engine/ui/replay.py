@@ -12,11 +12,11 @@ from typing import Any
 
 from moss_engine.api.controls import CONTROLS, MAX_PAGE_SEED
 from moss_engine.api.errors import InputError
+from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Recorded
 from moss_engine.api.tokens import Row
 from moss_engine.ui.entrance.asgi import Refused
 from moss_engine.ui.entrance.guard import parse_json
-from moss_engine.ui.facts import PageInfo
 
 FORMAT, VERSION = "moss-speech-reply", 1
 MAX_FILE_BYTES = 200 * 1024
@@ -36,7 +36,7 @@ class Recording:
     recipe: dict[str, Any]
 
 
-def recipe(values: Mapping[str, Any], facts: PageInfo, seed: int) -> dict[str, Any] | None:
+def recipe(values: Mapping[str, Any], facts: ServiceInfo, seed: int) -> dict[str, Any] | None:
     """What a replay file says of a reply besides its rows; None where none can be replayed."""
     if facts.made_by is None:
         return None
@@ -55,7 +55,7 @@ def recipe(values: Mapping[str, Any], facts: PageInfo, seed: int) -> dict[str, A
     }
 
 
-def read_replay(file: Any, facts: PageInfo) -> Recording:
+def read_replay(file: Any, facts: ServiceInfo) -> Recording:
     """A replay file's text, taken apart. Raises an InputError that says what is wrong with it, and
     names both fingerprints where another checkpoint or codec made it."""
     if facts.made_by is None:
@@ -108,7 +108,7 @@ def _is_below(value: Any, end: int) -> bool:
     return type(value) is int and 0 <= value < end
 
 
-def _check_made_by(made_by: Any, facts: PageInfo) -> None:
+def _check_made_by(made_by: Any, facts: ServiceInfo) -> None:
     assert facts.made_by is not None, "it was looked for before"
     ours = asdict(facts.made_by)
     _require(isinstance(made_by, dict) and all(isinstance(made_by.get(n), str) for n in ours))
@@ -120,7 +120,7 @@ def _check_made_by(made_by: Any, facts: PageInfo) -> None:
             )
 
 
-def _rows(ids: Any, facts: PageInfo) -> tuple[Row, ...]:
+def _rows(ids: Any, facts: ServiceInfo) -> tuple[Row, ...]:
     """Text ids from 0 on, and audio ids as ~id, as rows."""
     special = facts.ids
     highest = max(special.audio_pad, special.eosp)
@@ -136,7 +136,7 @@ def _texts(texts: Any) -> list[tuple[int, str]]:
     return [(start, text) for start, text in texts]
 
 
-def _pauses(pauses: Any, num_rows: int, facts: PageInfo) -> list[tuple[int, tuple[int, ...]]]:
+def _pauses(pauses: Any, num_rows: int, facts: ServiceInfo) -> list[tuple[int, tuple[int, ...]]]:
     """The number of a row, and codes that are heard after it."""
     _require(_are_pairs(pauses, num_rows) and all(isinstance(codes, list) for _, codes in pauses))
     places = [row for row, _ in pauses]

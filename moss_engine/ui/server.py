@@ -25,6 +25,7 @@ from starlette.middleware import Middleware
 
 from moss_engine.api.errors import ConfigError, ContextError, EngineFaultError
 from moss_engine.api.events import Failed
+from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Speech, Text
 from moss_engine.api.service import SpeechService, stream
 from moss_engine.ui import form
@@ -39,7 +40,6 @@ from moss_engine.ui.entrance.guard import Calls, Guard
 from moss_engine.ui.entrance.login import Login
 from moss_engine.ui.entrance.process import make_cache
 from moss_engine.ui.entrance.upload import Upload
-from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.page import HERE, build_page
 from moss_engine.ui.programs import access_of, open_endpoints, panel_of
@@ -119,11 +119,10 @@ def launch(
     access = access_of(config)
     cache = make_cache()
     info = _run(service.describe())
-    ingest, no_hands_free = open_ingest(service, info) if info.hears else (None, None)
-    facts = PageInfo.of(info, no_hands_free)
-    try_out(service, facts)
+    ingest = open_ingest(service, info) if info.hears else None
+    try_out(service, info)
     service, endpoints = open_endpoints(service, info, model, access, config)
-    handlers = Handlers(service, facts, wav_folder=cache, ingest=ingest, figures=service.figures)
+    handlers = Handlers(service, info, wav_folder=cache, ingest=ingest, figures=service.figures)
     page = build_page(handlers, panel_of(access, config, info, model))
 
     async def state() -> str:
@@ -131,7 +130,7 @@ def launch(
 
     css = (HERE / "page.css").read_text(encoding="utf-8") + LOGIN_CSS
     login = Login(config.auth, title=TITLE, css=css) if config.auth is not None else None
-    document = make_document(facts, {block.get_block_name() for block in page.blocks.values()})
+    document = make_document(info, {block.get_block_name() for block in page.blocks.values()})
     # Small from the first visitor on, without holding up the start.
     Thread(target=lambda: [*map(compress, document.texts)], daemon=True).start()
     guard = Middleware(
@@ -154,7 +153,7 @@ def launch(
     return page
 
 
-def try_out(service: SpeechService, facts: PageInfo) -> None:
+def try_out(service: SpeechService, facts: ServiceInfo) -> None:
     """Speak before anybody visits; raises ConfigError for a pool too small for that."""
     try:
         _run(warm_up(service, facts))
@@ -183,7 +182,7 @@ def serve(page: gr.Blocks, config: PageConfig, settings: dict[str, Any]) -> None
         )
 
 
-async def warm_up(service: SpeechService, facts: PageInfo) -> None:
+async def warm_up(service: SpeechService, facts: ServiceInfo) -> None:
     """Speak twice before anybody visits: the first use of every part is slow, and a part that does
     not work should be known now."""
     values = {**form.defaults(facts), "max_rows": min(WARM_UP_ROWS, facts.sampling.max_rows)}

@@ -11,39 +11,66 @@ import asyncio
 import base64
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Awaitable, Mapping
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
 from moss_engine.api.events import Event
-from moss_engine.api.service import ReplyStream
+from moss_engine.api.service import ReplyStream, SpeechService
 from moss_engine.audio.opus import RATES_HZ, OpusStream
 from moss_engine.ui.turn import Turn
 
 TICK_S = 0.1  # between messages that carry no sound and no news of a stage
+FRESH_S = 0.25  # of counts
 SILENCE_S = 0.25  # longest time without a message: how late a lost connection may be noticed
 Messages = AsyncGenerator[dict[str, Any], None]
-WAYS = ("pcm", "opus")
-TICKS_S = {"pcm": TICK_S, "opus": SILENCE_S}  # between messages without sound
+Counts = Callable[..., Awaitable[Mapping[str, Any]]]
 DIGITS = 5  # after the point, of seconds and figures: less than half a sample
-NAME = ("run", "seq")
 FOLDED = ("figures", "stages", "pool")  # of which what changed is told
 NEW = ("text", "ids", "pieces", "head")  # of one message; all others last until they change
 
 
-class Pool(Protocol):
-    """Counts of the whole service; those of `now` where older ones will not do: the page begins a
-    reply a little later for each that is made beside it."""
+class PoolWatch:
+    """Counts of the whole service. Used on one event loop."""
 
-    def __call__(self, *, now: bool) -> Awaitable[Mapping[str, Any]]: ...
+    def __init__(self, service: SpeechService, clock: Callable[[], float] = time.monotonic):
+        self._service = service
+        self._clock = clock
+        self._asked_s: float | None = None
+        self._counts: Mapping[str, Any] = {}
+
+    async def counts(self, *, now: bool = False) -> Mapping[str, Any]:
+        """Blocks by state, replies by state, and in a cluster its `ClusterStats`; FRESH_S old
+        at the most, or those of `now` where older ones will not do: the page begins a reply a
+        little later for each that is made beside it."""
+        now_s = self._clock()
+        if now or self._asked_s is None or now_s - self._asked_s > FRESH_S:
+            self._asked_s = now_s
+            self._counts = await self._ask()
+        return self._counts
+
+    async def _ask(self) -> Mapping[str, Any]:
+        stats = await self._service.stats()
+        engine = stats.engine
+        cluster = {} if stats.cluster is None else asdict(stats.cluster)
+        return {
+            **cluster,
+            "used": engine.blocks_used,
+            "cached": engine.blocks_cached,
+            "free": engine.blocks_free,
+            "running": engine.running,
+            "waiting": engine.waiting,
+        }
 
 
 async def messages(
-    reply: ReplyStream, turn: Turn, pool: Pool, tick_s: float = TICK_S, *, paced: bool = True
+    reply: ReplyStream, turn: Turn, counts: Counts, *, paced: bool = True
 ) -> Messages:
     """Every message of the reply to a turn; the last one has `end`. Between those that are urgent
-    there are at least `tick_s`. If it is not `paced`, sound counts as heard as it comes.
+    there are at least TICK_S. `counts` are those of a PoolWatch. If it is not `paced`, sound counts
+    as heard as it comes.
 
     Leaving early, by break or cancellation, stops the reply.
     """
@@ -58,11 +85,11 @@ async def messages(
                 due
                 or turn.over
                 or waited_s >= SILENCE_S
-                or (waited_s >= tick_s and turn.has_written)
+                or (waited_s >= TICK_S and turn.has_written)
             ):
-                counts = await pool(now=turn.over or not turn.num_made)
+                pool = await counts(now=turn.over or not turn.num_made)
                 sent_s = time.monotonic()
-                yield turn.message(counts)
+                yield turn.message(pool)
 
 
 async def ticking(
@@ -118,14 +145,15 @@ class Wire:
         return self._news({**message, "sound": "opus", "head": head}), framed(packets)
 
     def _news(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """`run` and `seq`, what changed of figures and counts, and what is new of all else."""
+        """`run`, what changed of figures and counts, and what is new of all else."""
         new: dict[str, Any] = {}
-        for key, value in rounded({k: v for k, v in message.items() if k != "pcm"}).items():
+        words = {key: value for key, value in message.items() if key not in ("pcm", "seq")}
+        for key, value in rounded(words).items():
             if key in FOLDED:
                 told = self._told.setdefault(key, {})
                 value = {name: one for name, one in value.items() if told.get(name) != one}
                 told.update(value)
-            elif key not in (*NEW, *NAME):
+            elif key not in (*NEW, "run"):
                 if key in self._told and self._told[key] == value:
                     continue
                 self._told[key] = value

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +35,7 @@ from moss_engine.api.transcript import Transcript
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.audio.playback import Answered
 from moss_engine.ui.audio_in.ingest import Utterance
+from moss_engine.ui.clip import Clip
 
 ENDINGS = {
     FinishReason.STOP: "done",
@@ -47,23 +47,6 @@ NOTES = {
     "stopped": "Stopped.",
 }
 GREW = "The reply was cut where it grew far longer than its text; ask again."
-
-
-@dataclass(frozen=True)
-class Clip:
-    """A file, its length, and `bars` of 0 to 100: how loud it is, its loudest stretch being 100."""
-
-    path: Path
-    seconds: float
-    bars: tuple[int, ...]
-
-    def message(self) -> dict[str, Any]:
-        """For the browser; Gradio puts in the address of the file."""
-        return {
-            "file": {"path": str(self.path), "meta": {"_type": "gradio.FileData"}},
-            "seconds": self.seconds,
-            "bars": list(self.bars),
-        }
 
 
 @dataclass
@@ -92,7 +75,7 @@ class Turn(Answered):
     are heard after a row; `recipe` is what a replay file says of it besides.
 
     `num_made` samples came; those of messages are `num_samples`, and their sound is `pcm` until it
-    is a clip; `unkept` says why it could not become one.
+    is a clip; `unkept` says why it could not become one. `pieces_of` says what text ids stand for.
     """
 
     run: str = ""
@@ -118,6 +101,7 @@ class Turn(Answered):
     unkept: str = ""
     timeline: Timeline = field(default_factory=Timeline)
     clock: Callable[[], float] = time.monotonic
+    pieces_of: Callable[[list[int]], dict[str, str]] = lambda ids: {}
     received_s: float = 0.0
     accepted_s: float | None = None
     _num_rows: int = 0
@@ -294,6 +278,7 @@ class Turn(Answered):
             "pcm": b"".join(news.pcm),
             "text": [list(delta) for delta in news.text],
             "ids": news.ids,
+            "pieces": self.pieces_of(news.ids),
             "parts": [list(part) for part in self.parts],
             "pauses": [[row, list(codes)] for row, codes in self.pauses],
         }

@@ -103,7 +103,7 @@ def hearing(wave: np.ndarray) -> Iterator[Any]:
 def talk_hands_free(browser: Any, url: str) -> Any:
     """A tab that listens hands-free, whose `seen` is that of WATCH."""
     browsing, _ = tools()
-    tab = browsing.Visit(browser, url, permissions=["microphone"])
+    tab = browsing.Visits(browser).make(url, permissions=["microphone"])
     tab.page.wait_for_function("window.recorder?.ready")
     for choice in SPOKEN:
         tab.page.locator(f".switches label:has({choice})").click()

@@ -183,9 +183,9 @@ def run(args: argparse.Namespace, report: Report) -> None:
     service = build_listening_service(EngineConfig(), TalkConfig())
 
     async def all_settings() -> None:
-        ingest, missing = open_ingest(service, await service.describe())
-        if missing is not None:
-            raise SystemExit(missing)
+        ingest = open_ingest(service, await service.describe())
+        if ingest.no_hands_free is not None:
+            raise SystemExit(ingest.no_hands_free)
         for db, delay_ms in SETTINGS:
             found = await measure(ingest, answers, args, db=db, delay_ms=delay_ms)
             report.add(**{f"{db} dB, {delay_ms} ms": found})

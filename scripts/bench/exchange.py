@@ -72,13 +72,13 @@ def run(args: argparse.Namespace, report: Report) -> None:
         tab = visit(browser, url)
         ask(tab, "Good morning.")  # Python's first time is not the visitor's
         fast(tab, args.replies, report)
-        tab.close()
+        tab.context.close()
         report.add(four_gaps=four(browser, url, report))
         report.add(quick_lost=quick(browser, url, report))
 
 
 def visit(browser: Any, url: str) -> Any:
-    tab = tools()[0].Visit(browser, url, init=WATCH)
+    tab = tools()[0].Visits(browser).make(url, init=WATCH)
     tab.page.locator(READS).click()
     tab.page.evaluate(ONSETS)
     return tab
@@ -141,7 +141,7 @@ def four(browser: Any, url: str, report: Report) -> int:
             gaps += tab.state("underruns")
         report.say(f"{PAGES * (number + 1)} replies of {PAGES} pages, {gaps} gaps")
     for tab in tabs:
-        tab.close()
+        tab.context.close()
     return gaps
 
 
@@ -158,5 +158,5 @@ def quick(browser: Any, url: str, report: Report) -> int:
     said = tab.page.locator(".tr-list").inner_text() + tab.text.input_value() + offered
     lost = sum(f"N{number}." not in said for number in range(QUICK))
     report.say(f"{lost} of {QUICK} are nowhere; the page says {offered!r}")
-    tab.close()
+    tab.context.close()
     return lost

@@ -99,7 +99,7 @@ def visited(browser: Any, url: str, service: Any) -> dict[str, float]:
     """One visit with a whole reply."""
     browsing, support = tools()
     service.reset(service.script)
-    tab = browsing.Visit(browser, url, init=WATCH)
+    tab = browsing.Visits(browser).make(url, init=WATCH)
     tab.page.wait_for_function("seen.usable")
     asked_ms = tab.page.evaluate("performance.now()")
     tab.ask("Say something.")
@@ -117,5 +117,5 @@ def visited(browser: Any, url: str, service: Any) -> dict[str, float]:
         "underruns": tab.state("underruns"),
         "blocked": any(start_ms > asked_ms for start_ms in seen["tasks"]),
     }
-    tab.close()
+    tab.context.close()
     return found

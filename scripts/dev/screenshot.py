@@ -34,7 +34,7 @@ def take() -> tuple[bytes, float]:
     browsing, _ = tools()
     pictures = []
     with served(build_service(EngineConfig())) as url, browsing.chromium() as browser:
-        visit = browsing.Visit(browser, url, viewport=SIZE)
+        visit = browsing.Visits(browser).make(url, viewport=SIZE)
         for _ in range(REPLIES):
             if visit.page.locator("#clear").is_visible():
                 visit.page.locator("#clear").click()
@@ -48,7 +48,7 @@ def take() -> tuple[bytes, float]:
                 (visit.state("underruns"), visit.state("heardAfterMs"), visit.page.screenshot())
             )
             visit.wait("done")
-        visit.close()
+        visit.context.close()
     _, heard_after_ms, picture = min(pictures)
     return picture, heard_after_ms
 

@@ -20,7 +20,6 @@ from moss_engine.build import build_talking_service
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.endpoints.figures import Figures, WatchedService
 from moss_engine.ui.door import Tab
-from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
 from scripts.command import make_parser, run_command
 
@@ -63,7 +62,7 @@ def modules_of(text: str) -> list[str]:
     threading.setprofile(modules)  # of the threads that begin from now on
     service.start()
     try:
-        facts = PageInfo.of(asyncio.run(service.describe()))
+        facts = asyncio.run(service.describe())
         with tempfile.TemporaryDirectory() as folder:
             handlers = Handlers(WatchedService(service, Figures()), facts, wav_folder=Path(folder))
             asyncio.run(ask(handlers, text))

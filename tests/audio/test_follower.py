@@ -10,7 +10,7 @@ import pytest
 from moss_engine.audio.follower import LEVEL_FRAMES, SOFTER_DB, Follower
 from moss_engine.audio.rate import FROM_HZ, Downsampler
 from moss_engine.audio.turn_taking import FRAME_S, Change
-from tests.ui.test_page_ingest import silence, tone
+from tests.ui.test_audio_in import silence, tone
 
 
 class Voice:

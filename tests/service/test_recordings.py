@@ -27,7 +27,7 @@ from tests.audio.test_turn_taking import SAMPLE
 from tests.cluster.cluster_support import INFO
 from tests.fakes import FakeCodec
 from tests.service.service_support import PATIENCE_S, ask, served
-from tests.ui.test_page_ingest import Loud
+from tests.ui.test_audio_in import Loud
 
 
 class Listener:

@@ -54,10 +54,11 @@ def service(scripted):
 
 @pytest.fixture(scope="session")
 def microphone(tmp_path_factory):
-    """What it plays: its file, and its samples."""
+    """The file that it plays."""
     browsing = pytest.importorskip("tests.ui.page_browser", reason="playwright is not installed")
     path = tmp_path_factory.mktemp("microphone") / "question.wav"
-    return path, browsing.microphone(SAMPLE, path)
+    browsing.write_microphone(SAMPLE, path)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def browser(microphone):
     flags = (
         "--use-fake-device-for-media-stream",
         "--use-fake-ui-for-media-stream",
-        f"--use-file-for-fake-audio-capture={microphone[0]}",
+        f"--use-file-for-fake-audio-capture={microphone}",
         "--host-resolver-rules=MAP speech.test 127.0.0.1",
     )
     with page_browser.chromium(*flags) as browser:

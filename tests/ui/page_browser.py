@@ -29,7 +29,7 @@ FLAGS = [
     "--autoplay-policy=no-user-gesture-required",
 ]
 
-MIC_HZ, PAUSE_S = 48_000, 2.5  # of what the microphone plays
+PAUSE_S = 2.5  # of what the microphone plays
 PATIENCE_MS = 60_000  # how long a test waits for what must happen; a busy machine takes its time
 
 TAP = """
@@ -117,14 +117,15 @@ def chromium(*flags: str) -> Iterator[Browser]:
             browser.close()
 
 
-def microphone(sample: Path, path: Path) -> np.ndarray:
-    """Write what the browser's microphone plays over and over: a sound file with PAUSE_S of silence
-    behind it. Returns it, float32 [n] at MIC_HZ."""
+def write_microphone(sample: Path, path: Path) -> None:
+    """What the browser's microphone plays over and over: a sound file with PAUSE_S of silence
+    behind it."""
     wave, rate_hz = soundfile.read(sample, dtype="float32")
-    said = np.interp(np.arange(0, len(wave), rate_hz / MIC_HZ), np.arange(len(wave)), wave)
-    played = np.concatenate([said, np.zeros(round(PAUSE_S * MIC_HZ))]).astype(np.float32)
-    soundfile.write(path, played, MIC_HZ)
-    return played
+    soundfile.write(path, np.pad(wave, (0, round(PAUSE_S * rate_hz))), rate_hz)
+
+
+QUIET = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"}
+OF_A_VISIT = ("init", "view", "edit")
 
 
 class Visits:
@@ -132,76 +133,47 @@ class Visits:
     once is there."""
 
     def __init__(self, browser: Browser):
-        self.browser = browser
+        self._browser = browser
         self._contexts: dict[str, BrowserContext] = {}
         self._open: list[Visit] = []
 
-    def make(
-        self,
-        url: str,
-        init: str = "",
-        link: str = FAST_LINK,
-        view: str = "engine",
-        edit: tuple[str, str, str] | None = None,
-        **options,
-    ) -> Visit:
-        """A tab of somebody who was never here, or comes beside the tabs that are open."""
+    def make(self, url: str, **options) -> Visit:
+        """A tab of somebody who was never here, or comes beside the tabs that are open. Options are
+        those of a Visit, and of the browser's context."""
+        own = {name: options.pop(name) for name in OF_A_VISIT if name in options}
         key = json.dumps(options, sort_keys=True)
         if key not in self._contexts:
-            self._contexts[key] = new_context(self.browser, **options)
-        context = self._contexts[key]
-        if not context.pages:
-            context.clear_cookies()
-            context.set_offline(False)
-        opened = Visit(
-            self.browser,
-            url,
-            init,
-            link,
-            context=context,
-            forgets=not context.pages,
-            view=view,
-            edit=edit,
-        )
-        self._open.append(opened)
-        return opened
+            self._contexts[key] = self._browser.new_context(**{**QUIET, **options})
+            self._contexts[key].set_default_timeout(PATIENCE_MS)
+        self._open.append(Visit(self._contexts[key], url, **own))
+        return self._open[-1]
 
     def close(self) -> None:
         """All tabs."""
         while self._open:
-            self._open.pop().close()
-
-
-def new_context(browser: Browser, **options) -> BrowserContext:
-    quiet = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"}
-    context = browser.new_context(**{**quiet, **options})
-    context.set_default_timeout(PATIENCE_MS)
-    return context
+            self._open.pop().page.close()
 
 
 class Visit:
-    """A tab on the page, which runs `init` and `link` first; `edit` is a module of it, and what
-    stands there instead of what. `problems` collects what the console complains about, `requests` every
-    address asked for. In a `context` of others it is closed alone, and `forgets` first what the
-    browser keeps for the page."""
+    """A tab on the page, which runs `init` first; `edit` is a text of the page's modules,
+    and what stands there instead. `problems` collects what the console complains about, `requests`
+    every address asked for."""
 
     def __init__(
         self,
-        browser: Browser,
+        context: BrowserContext,
         url: str,
-        init: str = "",
-        link: str = FAST_LINK,
-        context: BrowserContext | None = None,
-        forgets: bool = False,
+        init: str = "0",
         view: str = "engine",
-        edit: tuple[str, str, str] | None = None,
-        **options,
+        edit: tuple[str, str] | None = None,
     ):
-        self.context = context or new_context(browser, **options)
-        self._is_alone = context is None
-        self.page: Page = self.context.new_page()
-        if forgets:
-            self.context.new_cdp_session(self.page).send(
+        self.context = context
+        is_first = not context.pages
+        self.page: Page = context.new_page()
+        if is_first:  # somebody who was never here
+            context.clear_cookies()
+            context.set_offline(False)
+            context.new_cdp_session(self.page).send(
                 "Storage.clearDataForOrigin",
                 {"origin": url.rstrip("/"), "storageTypes": "local_storage,indexeddb"},
             )
@@ -215,9 +187,8 @@ class Visit:
         self.page.on("request", lambda request: self.requests.append(request.url))
         if edit is not None:
             self._edit(*edit)
-        self.page.add_init_script(TAP)
-        self.page.add_init_script(link or "0")
-        self.page.add_init_script(init or "0")
+        for script in (TAP, FAST_LINK, init):
+            self.page.add_init_script(script)
         self.page.goto(f"{url}#{view}")
         self.page.wait_for_function("window.liveAudio?.ready")
         self.page.wait_for_selector("#mode input:checked", state="attached")
@@ -225,12 +196,10 @@ class Visit:
             self.page.wait_for_selector("#panel .tile", state="attached")
         self.text = self.page.locator("#text textarea")
 
-    def _edit(self, module: str, old: str, new: str) -> None:
-        """The page's modules come with something else in a place of one."""
-
+    def _edit(self, old: str, new: str) -> None:
         def answer(route) -> None:
             text = route.fetch().text()
-            assert old in text, f"{module} does not hold {old}"
+            assert old in text, f"the page's modules do not hold {old}"
             route.fulfill(body=text.replace(old, new), content_type="text/javascript")
 
         self.page.route("**/joined.js", answer)
@@ -253,6 +222,25 @@ class Visit:
             "(asked) => tap.asked > asked || document.querySelector('#text textarea').value",
             arg=asked,
         )
+
+    def told(self) -> str:
+        """What the page says went wrong."""
+        self.page.wait_for_timeout(20)
+        return self.page.locator("#problem p").inner_text()
+
+    def keep_seed(self, seed: int) -> None:
+        """Every reply has this seed from now on."""
+        self.page.locator("#settings button").first.click()
+        self.page.get_by_label("New seed for every reply").uncheck()
+        self.page.locator("#seed input").fill(str(seed))
+
+    def record(self, seconds: float) -> None:
+        """Press, wait until so much has reached the server, press again."""
+        self.page.locator(".rec-talk").click()
+        self.page.wait_for_function(
+            f"recorder.state === 'recording' && recorder.seconds >= {seconds}"
+        )
+        self.page.locator(".rec-talk").click()
 
     def hear(self, text: str) -> None:
         """Ask, and listen to the end."""
@@ -309,9 +297,3 @@ class Visit:
         last = self.page.evaluate("tap.lastAt")
         self.page.wait_for_timeout(500)
         assert self.page.evaluate("tap.lastAt") == last, "sound goes on"
-
-    def close(self) -> None:
-        if self._is_alone:
-            self.context.close()
-        else:
-            self.page.close()

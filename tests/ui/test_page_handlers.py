@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from moss_engine.api.errors import ParameterError
-from moss_engine.api.events import Accepted, AudioChunk, Finished, FinishReason, Started
 from moss_engine.api.request import Reply, Speech, Text
 from moss_engine.api.service import ClonedVoice, hear
 from moss_engine.api.tokens import Row, code_of
@@ -22,15 +21,15 @@ from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.microphone import MicSession
-from moss_engine.ui.conversation import Conversation, write_clip
-from moss_engine.ui.facts import PageInfo
+from moss_engine.ui.clip import write_clip
+from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.own_voices import take_sample
 from moss_engine.ui.stream import messages
 from moss_engine.ui.turn import Turn
 from tests.ui.page_support import CODE_SAMPLES, IDS, INFO, FakeService, Script, no_room, soon
 
-VALUES = {**form.defaults(PageInfo.of(INFO)), "text": "Hello there.", "seed": 7, "new_seed": False}
+VALUES = {**form.defaults(INFO), "text": "Hello there.", "seed": 7, "new_seed": False}
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def service() -> FakeService:
 @pytest.fixture
 def handlers(service, tmp_path) -> Handlers:
     ingest = AudioIngest(partial(hear, service), None, max_s=60.0)
-    return Handlers(service, PageInfo.of(INFO), wav_folder=tmp_path, ingest=ingest)
+    return Handlers(service, INFO, wav_folder=tmp_path, ingest=ingest)
 
 
 def reply(handlers: Handlers, conversation: Conversation | None = None, **changes):
@@ -123,49 +122,24 @@ async def test_stop_may_come_before_its_question(handlers, service):
     assert said[-1]["state"] == "done", "a run is known by its session and its name"
 
 
-async def test_text_pieces_come_with_their_ids(handlers):
-    shown = await collect(reply(handlers))
-    texts = [i for message in shown for i in message["ids"] if i >= 0]
-    pieces = {key: piece for message in shown for key, piece in message.get("pieces", {}).items()}
-    assert texts and pieces == {str(i): f"piece {i}" for i in texts}
-
-
-class Told:
-    """A reply whose events are all there already: five chunks of one second."""
-
-    request_id = "r"
-
-    def __init__(self):
-        self.acknowledged = []
-
-    async def events(self, *, acknowledge: bool):
-        assert not acknowledge, "the page acknowledges what was heard"
-        chunks = (
-            AudioChunk("r", 0.0, 1, np.zeros(1000, np.float32), 1000 * i, 1000) for i in range(5)
-        )
-        for event in (Accepted("r", 0.0, 0, 1), Started("r", 0.0, 0, 0), *chunks):
-            yield event
-        while self.acknowledged[-1] < 4000:
-            await asyncio.sleep(0.01)
-        yield Finished("r", 0.0, 1, FinishReason.STOP, ())
-
-    def acknowledge(self, samples: int) -> None:
-        self.acknowledged.append(samples)
-
-
 async def no_pool(*, now: bool):
     return {}
 
 
-async def test_sound_is_acknowledged_as_a_listener_hears_it():
-    now, told = [0.0], Told()
-    task = asyncio.ensure_future(collect(messages(told, Turn(clock=lambda: now[0]), no_pool)))
-    assert await soon(lambda: len(told.acknowledged) > 8)
-    assert told.acknowledged[-1] == 0, "nothing was heard yet"
+async def test_sound_is_acknowledged_as_a_listener_hears_it(service):
+    service.script = Script(seconds=5.0, first_s=0.0, rtf=0.0)
+    service.info = replace(INFO, run_ahead_s=1.0)
+    now, heard = [0.0], service.acknowledged
+    asked = form.request_of(VALUES, INFO, 7, (), Text("Hello there."), "tab")
+    reply, turn = await service.submit(asked), Turn(clock=lambda: now[0])
+    task = asyncio.ensure_future(collect(messages(reply, turn, no_pool)))
+    assert await soon(lambda: turn.num_made >= INFO.sample_rate_hz)
+    assert heard[asked.request_id] <= 0, "nothing was heard yet"
     now[0] = 1.5
-    assert await soon(lambda: told.acknowledged[-1] == 1500)
+    assert await soon(lambda: heard[asked.request_id] > 1.4 * INFO.sample_rate_hz)
+    assert heard[asked.request_id] <= 1.5 * INFO.sample_rate_hz
     now[0] = 9.0
-    assert (await task)[-1]["end"] and told.acknowledged[-1] == 5000
+    assert (await task)[-1]["end"] and turn.num_made == 5 * INFO.sample_rate_hz
 
 
 @pytest.mark.parametrize(
@@ -254,17 +228,6 @@ async def test_a_voice_needs_consent_and_is_forgotten_where_its_visitor_leaves_a
 
 
 # Conversations by voice: recordings, mixed modes, and a history of what was heard.
-
-
-async def test_a_recording_is_asked_as_its_codes_and_can_be_heard_again(handlers, service):
-    conversation = Conversation(session_id="tab")
-    await listen(handlers, conversation)
-    assert service.requests[0].messages[-1].content == Speech((50,) * 7)
-    chat = await handlers.entries(conversation)
-    assert [entry["role"] for entry in chat] == ["user", "assistant"]
-    assert chat[0]["text"] == "" and chat[1]["text"] == "7 codes were heard."
-    with wave.open(chat[0]["clip"]["file"]["path"]) as file:
-        assert (file.getframerate(), file.getnframes()) == (RATE_HZ, RATE_HZ // 2)
 
 
 async def test_modes_mix_in_one_conversation_and_nothing_is_encoded_twice(handlers, service):

@@ -37,46 +37,32 @@ class Wire:
     on its way."""
 
     def __init__(self, to_port: int):
-        self.port, self._to_port = free_port(), to_port
-        self._lock = threading.Lock()
-        self._ends: list[socket.socket] = []
+        self.port, self.to_port = free_port(), to_port
         self._swallows: set[socket.socket] = set()
         self.mend()
 
     def mend(self) -> None:
-        self._listening, self._cut = (
-            socket.create_server(("127.0.0.1", self.port), backlog=64),
-            False,
-        )
-        threading.Thread(target=self._accept, args=(self._listening,), daemon=True).start()
+        self._ends = [socket.create_server(("127.0.0.1", self.port), backlog=64)]
+        threading.Thread(target=self._accept, args=(self._ends,), daemon=True).start()
 
     def cut(self) -> None:
         """All connections break, and new ones are refused."""
-        with self._lock:
-            ends, self._ends = [self._listening, *self._ends], []
-            self._cut = True
-        for end in ends:
+        for end in self._ends:
             _close(end)
-
-    def lead_to(self, port: int) -> None:
-        """From now on connections go elsewhere."""
-        self._to_port = port
 
     def swallow(self) -> None:
         """The open connections carry nothing any more, and nobody is told; new ones work."""
         self._swallows.update(self._ends)
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _accept(self, ends: list[socket.socket]) -> None:
         with contextlib.suppress(OSError):
             while True:
-                near, _ = listening.accept()
-                far = socket.create_connection(("127.0.0.1", self._to_port))
-                with self._lock:
-                    if self._cut or listening is not self._listening:  # meanwhile
-                        _close(near)
-                        _close(far)
-                        return
-                    self._ends += [near, far]
+                near, _ = ends[0].accept()
+                far = socket.create_connection(("127.0.0.1", self.to_port))
+                ends += [near, far]
+                if ends[0].fileno() < 0:  # it was cut meanwhile
+                    _close(near)
+                    _close(far)
                 for one, other in ((near, far), (far, near)):
                     threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
 
@@ -102,7 +88,7 @@ def wire(url):
 
 # A page and a server that wait for each other for a shorter time.
 SOON_S = 3
-IMPATIENT = ("door.js", "RESUME_MS = 15_000", f"RESUME_MS = {SOON_S}_000")
+IMPATIENT = ("RESUME_MS = 15_000", f"RESUME_MS = {SOON_S}_000")
 
 
 @pytest.fixture
@@ -171,7 +157,7 @@ def test_a_cut_connection_is_said_and_the_page_comes_back_with_what_was_typed(se
 
 
 def test_a_connection_that_carries_nothing_is_left_and_a_slow_server_is_not(service, visit, wire):
-    sooner = ("live_audio.js", "QUIET_MS = 4000", "QUIET_MS = 1500")
+    sooner = ("QUIET_MS = 4000", "QUIET_MS = 1500")
     tab = visit(f"http://127.0.0.1:{wire.port}/", edit=sooner)
     service.script = Script(seconds=0.4, first_s=2.5)
     tab.ask("Take your time.")
@@ -312,7 +298,7 @@ def test_words_that_a_lost_server_forgot_stand_there_and_are_said_to_be_forgotte
         tab.hear("The server dies behind this answer.")
         assert_listed(tab, "You:\n\nThe server", "Answer:\n\nThe")
         wire.cut()
-        wire.lead_to(port_of(serve(FakeService())))  # a server that was started anew
+        wire.to_port = port_of(serve(FakeService()))  # a server that was started anew
         tab.page.evaluate("window.before = true")
         wire.mend()
         tab.page.wait_for_function(
@@ -321,7 +307,7 @@ def test_words_that_a_lost_server_forgot_stand_there_and_are_said_to_be_forgotte
         assert_listed(tab, "You:\n\nThe server", "Answer:\n\nThe", "The model no longer")
     finally:
         wire.cut()
-        wire.lead_to(port_of(url))
+        wire.to_port = port_of(url)
         wire.mend()
 
 
@@ -331,7 +317,7 @@ def test_clear_all_clears_what_the_tab_keeps_and_what_is_on_its_way(service, vis
     tab.hear("To be forgotten.")
     loaded_anew(other)
     assert said(other) == [], "another tab has a conversation of its own"
-    other.close()
+    other.page.close()
     assert_listed(tab, "Read aloud:\n\nTo be")
     tab.page.locator("#clear").click()
     assert_listed(tab)

@@ -42,24 +42,19 @@ def served(tmp_path_factory):
         checkpoint=folder / "model", codec=folder / "codec", device="cpu", kv_rows=4096
     )
     service = build_talking_service(model, TalkConfig(transcribe=True), clones_voices=True)
-    requests, submit = [], service.submit
-    service.submit = lambda request: requests.append(request) or submit(request)
+    service.requests, submit = [], service.submit
+    service.submit = lambda request: service.requests.append(request) or submit(request)
     service.start()
     page = launch(service, config)
-    yield service, f"http://127.0.0.1:{config.port}", requests
+    yield service, f"http://127.0.0.1:{config.port}"
     page.close(verbose=False)
     service.close()
 
 
 @pytest.fixture
 def service(served):
-    served[2].clear()
+    served[0].requests.clear()
     return served[0]
-
-
-@pytest.fixture
-def requests(served):
-    return served[2]
 
 
 @pytest.fixture
@@ -99,18 +94,16 @@ def pcm_of(outputs: list[dict]) -> np.ndarray:
     return np.frombuffer(b"".join(base64.b64decode(message["pcm"]) for message in outputs), "<i2")
 
 
-def test_a_program_asks_by_voice_and_hears_the_answer(service, requests, url, client):
+def test_a_program_asks_by_voice_and_hears_the_answer(service, url, client):
     outputs = ask(client, utterance=upload(url))
     assert outputs[-1]["state"] in ("done", "length")
-    content = requests[0].messages[-1].content
+    content = service.requests[0].messages[-1].content
     assert isinstance(content, Speech) and len(content.codes) > 40
-    assert np.array_equal(pcm_of(outputs), asyncio.run(direct(service, requests[0])))
+    assert np.array_equal(pcm_of(outputs), asyncio.run(direct(service, service.requests[0])))
     assert engine_stats(service).blocks_used == 0
 
 
-def test_a_later_turn_finds_the_earlier_ones_in_the_prefix_cache(
-    service, requests, url, client, monkeypatch
-):
+def test_a_later_turn_finds_the_earlier_ones_in_the_prefix_cache(service, url, client, monkeypatch):
     encode, calls = service._below._core.codec._encoder.encode, []
     monkeypatch.setattr(
         service._below._core.codec._encoder,
@@ -120,8 +113,9 @@ def test_a_later_turn_finds_the_earlier_ones_in_the_prefix_cache(
     ask(client, utterance=upload(url))
     outputs = ask(client, mode="text-to-speech", text="Why?")
     figures = outputs[-1]["figures"]
-    assert [type(message.content) for message in requests[1].messages[:2]] == [Speech, Reply]
-    before = len(requests[0].messages[0].content.codes) + len(requests[1].messages[1].content.rows)
+    first, second = (request.messages for request in service.requests)
+    assert [type(message.content) for message in second[:2]] == [Speech, Reply]
+    before = len(first[0].content.codes) + len(second[1].content.rows)
     assert figures["num_cached_rows"] > 0.8 * before, "the conversation was computed again"
     ask(client, utterance=upload(url))
     assert len(calls) == 2, "a recording was encoded again"
@@ -138,13 +132,6 @@ def test_a_codec_of_one_voice_takes_no_other(tiny_checkpoint):
         build_service(EngineConfig(checkpoint=tiny_checkpoint, device="cpu"), clones_voices=True)
 
 
-@pytest.fixture(scope="module")
-def microphone(tmp_path_factory):
-    browsing = pytest.importorskip("tests.ui.page_browser", reason="playwright is not installed")
-    path = tmp_path_factory.mktemp("microphone") / "question.wav"
-    return path, browsing.microphone(QUESTION, path)
-
-
 @pytest.fixture
 def tab(visit, url):
     tab = visit(url, permissions=["microphone"])
@@ -152,14 +139,8 @@ def tab(visit, url):
     return tab
 
 
-def record(tab, seconds: float) -> None:
-    tab.page.locator(".rec-talk").click()
-    tab.page.wait_for_function(f"recorder.seconds >= {seconds}")
-    tab.page.locator(".rec-talk").click()
-
-
 @pytest.mark.browser
-def test_the_system_turn_of_each_mode_is_shown_and_may_be_replaced(service, requests, tab):
+def test_the_system_turn_of_each_mode_is_shown_and_may_be_replaced(service, tab):
     tab.page.locator("#settings button").first.click()
     system = tab.page.locator("#system textarea")
     assert until(lambda: system.get_attribute("placeholder").endswith("with spoken responses."))
@@ -168,12 +149,12 @@ def test_the_system_turn_of_each_mode_is_shown_and_may_be_replaced(service, requ
     assert until(lambda: system.get_attribute("placeholder").endswith("with text."))
     system.fill("Answer in one word.")
     tab.hear("Why?")
-    assert [message.role for message in requests[0].messages] == ["system", "user"]
-    assert requests[0].messages[0].content.text == "Answer in one word."
+    assert [message.role for message in service.requests[0].messages] == ["system", "user"]
+    assert service.requests[0].messages[0].content.text == "Answer in one word."
 
 
 @pytest.mark.browser
-def test_an_own_voice_needs_consent_and_ends_with_the_visit(service, requests, tab):
+def test_an_own_voice_needs_consent_and_ends_with_the_visit(service, tab):
     tab.page.locator("#settings button").first.click()
     tab.page.wait_for_selector(".vs-record")
     assert (
@@ -185,15 +166,15 @@ def test_an_own_voice_needs_consent_and_ends_with_the_visit(service, requests, t
     own = service._below._core.codec.voices[1]
     chosen = tab.page.locator("#voice label.selected")
     assert until(lambda: chosen.inner_text().strip() == "Your voice")
-    assert requests == [], "the sample was taken for a question"
-    record(tab, 0.6)
+    assert service.requests == [], "the sample was taken for a question"
+    tab.record(0.6)
     tab.wait("speaking")
-    assert requests[-1].voice == own
+    assert service.requests[-1].voice == own
     tab.page.keyboard.press("Escape")
     tab.wait("stopped", "done")
     tab.page.locator("#clear").click()
-    record(tab, 0.6)
-    assert until(lambda: len(requests) == 2) and requests[-1].voice == own
+    tab.record(0.6)
+    assert until(lambda: len(service.requests) == 2) and service.requests[-1].voice == own
     tab.page.locator(".vs-record").click()
     tab.page.wait_for_function("recorder.state === 'recording' && recorder.seconds > 1.2")
     assert tab.page.locator(".rec-state").inner_text() == "Recording your voice"
@@ -206,8 +187,8 @@ def test_an_own_voice_needs_consent_and_ends_with_the_visit(service, requests, t
             and len(service._below._core.codec.voices) == 2
         )
     )
-    assert len(requests) == 2 and tab.problems == []
-    tab.close()
+    assert len(service.requests) == 2 and tab.problems == []
+    tab.page.close()
     assert until(lambda: service._below._core.codec.voices == ("tiny",)), (
         "a voice outlived its visit"
     )
@@ -215,7 +196,7 @@ def test_an_own_voice_needs_consent_and_ends_with_the_visit(service, requests, t
 
 @pytest.mark.browser
 def test_a_recogniser_s_words_stand_beside_the_sound_that_the_checkpoint_gets(
-    service, requests, tab, monkeypatch
+    service, tab, monkeypatch
 ):
     tab.page.locator(".rec-input").set_input_files(QUESTION)
     tab.wait("speaking", "done")
@@ -224,7 +205,7 @@ def test_a_recogniser_s_words_stand_beside_the_sound_that_the_checkpoint_gets(
     assert asked.first.locator(".tr-text").inner_text().lower().startswith("good morning")
     assert "Moonshine" in asked.first.locator(".tr-note").inner_text()
     assert asked.first.locator(".clip").count() == 1
-    content = requests[0].messages[-1].content
+    content = service.requests[0].messages[-1].content
     assert len(content.codes) > 40 and content.transcript.text.lower().startswith("good morning")
     tab.page.locator("#stop").click()
     tab.wait("stopped", "done")
@@ -233,6 +214,6 @@ def test_a_recogniser_s_words_stand_beside_the_sound_that_the_checkpoint_gets(
     monkeypatch.setattr(ear, "transcribe", lambda wave: Heard("Knee how.", False))
     tab.page.locator(".rec-input").set_input_files(QUESTION)
     tab.page.wait_for_function("document.querySelectorAll('#chat .tr-user').length === 2")
-    assert requests[1].messages[-1].content.transcript is None
+    assert service.requests[1].messages[-1].content.transcript is None
     assert asked.last.locator(".clip").count() == 1 and "Knee" not in asked.last.inner_text()
     assert tab.page.locator("#problem").inner_text() == "" and tab.problems == []

@@ -9,12 +9,11 @@ import pytest
 
 from moss_engine.api.errors import InputError
 from moss_engine.api.info import MadeBy
-from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.form import defaults
 from moss_engine.ui.replay import read_replay, recipe
 from tests.ui.page_support import INFO
 
-FACTS = PageInfo.of(INFO)
+FACTS = INFO
 OTHER = replace(FACTS, made_by=MadeBy("f00d" * 10, "decade" * 10))
 GOOD = {
     **(recipe(defaults(FACTS), FACTS, 7) or {}),

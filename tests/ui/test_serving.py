@@ -282,42 +282,24 @@ def test_without_a_place_for_files_the_remedy_is_said(monkeypatch, tmp_path):
         process_of.make_cache()
 
 
-def swallowed() -> None:
-    """As by a library that takes it for a fault of its own."""
-    with contextlib.suppress(KeyboardInterrupt):
-        signals.raise_signal(signals.SIGINT)
+@pytest.mark.parametrize("fault", [None, ImportError("partially initialised")])
+def test_an_interrupt_that_a_library_takes_for_a_fault_ends_the_start(fault):
+    before, reached = signals.getsignal(signals.SIGINT), []
 
+    def start() -> None:
+        with breakable() as check:
+            check()
+            with contextlib.suppress(KeyboardInterrupt):
+                signals.raise_signal(signals.SIGINT)
+            reached.append("behind the press")
+            if fault:
+                raise fault
+            check()
+            reached.append("behind the check")
 
-def start(reached: list[str], fault: Exception | None = None) -> None:
-    with breakable() as check:
-        check()
-        swallowed()
-        reached.append("behind the press")
-        if fault:
-            raise fault
-        check()
-        reached.append("behind the check")
-
-
-def test_a_swallowed_interrupt_ends_the_start_at_the_next_check():
-    reached: list[str] = []
     with pytest.raises(SystemExit) as ended:
-        start(reached)
+        start()
     assert ended.value.code == BROKEN_OFF and reached == ["behind the press"]
-
-
-def test_what_fails_after_an_interrupt_is_no_fault():
-    with pytest.raises(SystemExit) as ended:
-        start([], ImportError("partially initialised"))
-    assert ended.value.code == BROKEN_OFF
-
-
-def test_without_an_interrupt_nothing_changes():
-    before = signals.getsignal(signals.SIGINT)
-    with pytest.raises(ImportError), breakable():
-        raise ImportError("missing")
-    with breakable() as check:
-        check()
     assert signals.getsignal(signals.SIGINT) is before
 
 

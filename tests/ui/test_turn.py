@@ -170,10 +170,9 @@ def test_only_what_changed_is_told():
     _, second, third = news(
         message(0), message(1, ids=[7], state="done", end=True), message(2, state="done", end=True)
     )
-    assert third == {"run": "one", "seq": 2, "now_s": 2.12346, "figures": {"rtf": 0.76667}}
+    assert third == {"run": "one", "now_s": 2.12346, "figures": {"rtf": 0.76667}}
     assert second == {
         "run": "one",
-        "seq": 1,
         "state": "done",
         "end": True,
         "now_s": 1.12346,

@@ -71,7 +71,8 @@ class Utterance:
 
 class AudioIngest:
     """`hear`, `transcribe_partial` and `by_words` are as for a `Hearing`. `detector` is None where
-    hands-free talking is not installed. Used on one event loop."""
+    hands-free talking is not installed, which `no_hands_free` says in a sentence. Used on one event
+    loop."""
 
     def __init__(
         self,
@@ -81,11 +82,13 @@ class AudioIngest:
         max_s: float,
         transcribe_partial: TranscribePartial | None = None,
         by_words: bool = False,
+        no_hands_free: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.hear = hear
         self.max_s = max_s
         self.by_words = by_words
+        self.no_hands_free = no_hands_free
         self.transcribe_partial = transcribe_partial
         self.detector = detector
         self.judge = Judge()
@@ -198,17 +201,21 @@ def _read(data: bytes, max_s: float) -> tuple[np.ndarray, int, np.ndarray]:
     return to_pcm16(np.clip(wave, -1.0, 1.0)), rate_hz, wave
 
 
-def open_ingest(service: SpeechService, info: ServiceInfo) -> tuple[AudioIngest, str | None]:
-    """It, and the sentence that says why turns have to be ended by hand, or None."""
-    detector, no_hands_free = load_hands_free()
-    ingest = AudioIngest(
+def open_ingest(service: SpeechService, info: ServiceInfo) -> AudioIngest:
+    """For a service that hears."""
+    detector, no_hands_free = None, None
+    try:
+        detector = load_detector()
+    except MissingPackageError as error:
+        no_hands_free = str(error)
+    return AudioIngest(
         functools.partial(hear_voice, service, None if info.encodes else detector),
         detector,
         max_s=info.max_speech_s,
         transcribe_partial=service.transcribe_partial if info.recogniser is not None else None,
         by_words=not info.encodes,
+        no_hands_free=no_hands_free,
     )
-    return ingest, no_hands_free
 
 
 async def hear_voice(
@@ -221,14 +228,6 @@ async def hear_voice(
     ):
         raise AudioEmptyError("There is no voice in this recording; speak close to the microphone.")
     return await hear(service, wave, sample_rate_hz)
-
-
-def load_hands_free() -> tuple[Detector | None, str | None]:
-    """What finds the end of a turn, or the sentence that says why it has to be ended by hand."""
-    try:
-        return load_detector(), None
-    except MissingPackageError as error:
-        return None, str(error)
 
 
 async def _as_known(speech: Speech) -> Speech:

@@ -5,15 +5,17 @@
 import { complain, randomName, root } from "./common.js";
 import { Door } from "./door.js";
 import { considered, pause, wire } from "./live_audio_controls.js";
-import { OpusReply, packetsOf, Player, SLOW_PREBUFFER_MS, soundWay, wavOf } from "./player.js";
+import { OpusReply, SLOW_PREBUFFER_MS, soundWay } from "./opus.js";
+import { Player, wavOf } from "./player.js";
 import { Captions, stamp, TICK_MS, Wave } from "./stage.js";
+import { tab } from "./transcript.js";
 
 export let element, props, rate, captions, player; // since it was mounted
 export const $ = (selector) => element.querySelector(selector);
 
 const blank = () => ({
   phase: null, // idle, sent, refused, waiting, thinking, speaking, stopped, done, failed, lost
-  run: null, seq: -1, lost: 0, ended: false, speaks: true, note: "", seed: null, placed: null,
+  run: null, ended: false, speaks: true, note: "", seed: null, placed: null,
   total: 0, played: 0, buffered: 0, underruns: 0, starved: 0, target: 0,
   clickMs: null, byWords: false, firstWordMs: null, firstMs: null, onsetMs: null, firstPcmMs: null, latencyMs: 0,
   offsetLowMs: null, offsetHighMs: Infinity,
@@ -23,7 +25,7 @@ const blank = () => ({
 });
 let wave;
 export let live = null; // the reply that is shown; it makes room for the next one when that was accepted
-let asked = null; // the question that was sent and is not accepted yet: {run, clickMs, byWords, seq, before}
+let asked = null; // the question that was sent and is not accepted yet: {run, clickMs, byWords, before, recorded, question}
 export let pcm = []; // every chunk of the reply, for replay and download
 let opus = null; // what decodes the reply, where it comes compressed
 let discard = true; // after Stop, until the next run begins
@@ -31,9 +33,9 @@ let clock = null;
 export const BUSY = ["sent", "waiting", "thinking", "speaking"];
 
 // A question was accepted: the reply before it makes room.
-function begin({ run, clickMs, byWords, seq, recorded }) {
+function begin({ run, clickMs, byWords, recorded }) {
   player.reset();
-  live = Object.assign(blank(), { run, clickMs, byWords, seq, recorded });
+  live = Object.assign(blank(), { run, clickMs, byWords, recorded });
   element.classList.toggle("la-recorded", recorded);
   asked = null;
   pcm = [];
@@ -51,8 +53,7 @@ function begin({ run, clickMs, byWords, seq, recorded }) {
 // The first word to a question: it was accepted, or it never will be.
 function answered(message) {
   cut = "";
-  asked.seq = Math.max(asked.seq, message.seq);
-  if (message.now_s !== null) begin({ ...asked, seq: message.seq - 1 });
+  if (message.now_s !== null) begin(asked);
   else if (message.end) refused(message.state === "failed" ? message.note : "");
 }
 
@@ -64,12 +65,7 @@ function take(message, sound) {
     Object.assign(live.pool, message.pool); // its blocks are free again
     announce();
   }
-  if (discard || message.run !== live.run || message.seq <= live.seq) return;
-  if (message.seq !== live.seq + 1) {
-    live.lost += message.seq - live.seq - 1;
-    console.warn(`live audio: ${live.lost} messages of this reply are missing`);
-  }
-  live.seq = message.seq;
+  if (discard || message.run !== live.run) return;
   const chunk = sound && message.sound === "pcm" ? new Int16Array(sound) : null;
   if (chunk) { // before anything else: it is waited for
     if (live.total === 0) player.expect(message.figures.ttfa_ms, message.pool.running - 1);
@@ -100,12 +96,10 @@ function take(message, sound) {
   announce();
 }
 
-const bytesOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
-
 // A decoder that belongs to a reply of before gives its samples to nobody.
 function takeOpus(head, packets) {
-  const mine = (opus ??= new OpusReply(rate, bytesOf(head), (chunk) => opus === mine && !discard && takeDecoded(chunk), () => opus === mine && cutOff()));
-  mine.push(packetsOf(packets));
+  const mine = (opus ??= new OpusReply(rate, head, (chunk) => opus === mine && !discard && takeDecoded(chunk), () => opus === mine && cutOff()));
+  mine.push(packets);
 }
 
 function takeDecoded(chunk) {
@@ -113,20 +107,9 @@ function takeDecoded(chunk) {
   takePcm(chunk, performance.now());
 }
 
-// The last packet is filled up with silence, which is none of the reply.
-function shorten(total) {
-  while (live.total > total) {
-    const last = pcm.pop();
-    const kept = Math.max(0, last.length - (live.total - total));
-    live.total -= last.length - kept;
-    if (kept) pcm.push(last.slice(0, kept));
-  }
-}
-
 async function finishAfter(decoding, message) {
   if (decoding) await decoding.end();
   if (message.run !== live.run || opus !== decoding || discard) return;
-  if (decoding) shorten(Math.round(message.figures.audio_s * rate));
   finish(message);
   announce();
 }
@@ -210,7 +193,7 @@ export function ask(event, { question, recorded = false } = {}) {
   if (BUSY.includes(live.phase)) breakOff("stopped", true);
   const { ms, words } = since ?? { ms: performance.now(), words: false };
   since = null;
-  asked = { run, clickMs: ms, byWords: words, seq: -1, before, recorded, question };
+  asked = { run, clickMs: ms, byWords: words, before, recorded, question };
   player.wait(way === "opus" ? SLOW_PREBUFFER_MS : null);
   phase("sent");
   if (gone) complain(GONE);
@@ -295,13 +278,12 @@ const GONE = "The connection to the server was lost. This page waits for it and 
 
 let lasting = { run: null }; // of the reply so far: of figures, stages and counts what changed is told
 const NOTHING_NEW = { text: [], ids: [], pieces: {}, head: null };
-function inFull({ run, seq, stages, figures, pool, ...news }) {
+function inFull({ run, stages, figures, pool, ...news }) {
   if (lasting.run !== run) lasting = { run, stages: {}, figures: {}, pool: {} };
   Object.assign(lasting.stages, stages);
   Object.assign(lasting.figures, figures);
   Object.assign(lasting.pool, pool);
-  Object.assign(lasting, NOTHING_NEW, news);
-  return { ...lasting, seq };
+  return Object.assign(lasting, NOTHING_NEW, news);
 }
 
 const TAKES = {
@@ -322,7 +304,7 @@ let gone = false; // the page says so
 function openDoor() {
   const address = new URL(`${root()}/gradio_api/live`, location.href);
   address.protocol = address.protocol.replace("http", "ws");
-  door = new Door(address, window.conversation.key(), {
+  door = new Door(address, tab, {
     event(event, sound) {
       quietSince = performance.now();
       TAKES[event.type]?.(event, sound);
@@ -479,7 +461,8 @@ export function mount(place, given) {
   element.classList.toggle("la-plain", !player.exact);
   setInterval(tick, TICK_MS);
   window.liveAudio = {
-    ready: false, submit, submitTyped, expect, count, stop, clear, pause, player,
+    ready: true, submit, submitTyped, expect, count, stop, clear, pause, player,
+    tab,
     get door() { return door; },
     get state() { return live; },
     get asking() { return asked !== null; },
@@ -490,12 +473,6 @@ export function mount(place, given) {
     get heard() { return asked ? 0 : heard(); },
   };
   phase("idle");
-  // The tab's name is known when the conversation is there.
-  const knocking = setInterval(() => {
-    if (!window.conversation) return;
-    clearInterval(knocking);
-    openDoor();
-    window.liveAudio.ready = true;
-    document.dispatchEvent(new Event("liveready"));
-  }, 5);
+  openDoor();
+  document.dispatchEvent(new Event("liveready"));
 }

@@ -11,7 +11,7 @@ const claim = (name) => {
   note(name, null, "sessionStorage");
   return kept;
 };
-const tab = claim(TAB) ?? randomName();
+export const tab = claim(TAB) ?? randomName();
 let before = JSON.parse(claim(SAID) ?? "[]"); // what was said before this load of the page
 window.addEventListener("pagehide", () => {
   note(TAB, tab, "sessionStorage");
@@ -155,6 +155,7 @@ function joined() {
 }
 
 function show() {
+  if (!element) return; // it is shown as soon as its place is there
   const entries = gather(joined());
   const wanted = entries.map((entry) => JSON.stringify(entry));
   const longer = wanted.length > shown.length;
@@ -183,6 +184,12 @@ function take(entries) {
   show();
 }
 
+document.addEventListener("conversation", ({ detail }) => {
+  if (detail.whole) before = words(); // of which a server that was started anew knows nothing
+  back ||= detail.whole;
+  take(detail.entries);
+});
+
 export function mount(place) {
   element = place;
   [list, mould] = [$(".tr-list"), $("template")];
@@ -204,11 +211,5 @@ export function mount(place) {
   element.tabIndex = 0;
   element.setAttribute("role", "region");
   element.setAttribute("aria-labelledby", "said-name");
-  window.conversation = { key: () => tab };
-  document.addEventListener("conversation", ({ detail }) => {
-    if (detail.whole) before = words(); // of which a server that was started anew knows nothing
-    back ||= detail.whole;
-    take(detail.entries);
-  });
   show();
 }

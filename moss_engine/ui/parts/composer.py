@@ -7,9 +7,9 @@ import html
 import gradio as gr
 
 from moss_engine.api.controls import BY_NAME, Control
+from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Mode
 from moss_engine.ui.components.recorder import recorder
-from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.parts.words import ask_words, examples_of, invitation
 
 AXES = (
@@ -32,8 +32,11 @@ PROBLEM = (
 )
 
 
-def composer(facts: PageInfo) -> tuple[dict[str, gr.components.Component], gr.Button, gr.Button]:
-    """The controls of a question, and the buttons that send and stop: one place, one at a time."""
+def composer(
+    facts: ServiceInfo, no_hands_free: str | None
+) -> tuple[dict[str, gr.components.Component], gr.Button, gr.Button]:
+    """The controls of a question, and the buttons that send and stop: one place, one at a time.
+    `no_hands_free` is as for a `recorder`."""
     with gr.Column(elem_id="composer"):
         hint = '<p class="heard-only" id="hint" role="status"></p>'
         gr.HTML(f'<h2 class="heard-only">Ask</h2>{hint}', apply_default_css=False)
@@ -63,14 +66,10 @@ def composer(facts: PageInfo) -> tuple[dict[str, gr.components.Component], gr.Bu
         )
         talk = recorder(
             max_s=facts.max_speech_s,
-            no_hands_free=facts.no_hands_free,
+            no_hands_free=no_hands_free,
             elem_id="recorder",
             label="Recording",
             visible=facts.hears,
-        )
-        heard, run = (
-            gr.Textbox("", show_label=False, label=label, visible=False)
-            for label in ("Heard", "Run")
         )
         with gr.Row(elem_id="send-row"):
             gr.HTML(KEYS, apply_default_css=False)
@@ -79,11 +78,10 @@ def composer(facts: PageInfo) -> tuple[dict[str, gr.components.Component], gr.Bu
         gr.HTML(NEXT + PROBLEM, elem_id="problem", apply_default_css=False)
         voice = voices(facts)
     gr.HTML(examples(facts), elem_id="examples", apply_default_css=False)
-    controls = {"text": text, "mode": mode, "utterance": talk, **voice}
-    return {**controls, "heard": heard, "run": run}, send, stop
+    return {"text": text, "mode": mode, "utterance": talk, **voice}, send, stop
 
 
-def voices(facts: PageInfo) -> dict[str, gr.components.Component]:
+def voices(facts: ServiceInfo) -> dict[str, gr.components.Component]:
     """Who speaks, as cards that can be heard, and how fast."""
     with gr.Row(elem_id="voices"):
         return {
@@ -123,7 +121,7 @@ def axes_of(mode: Mode) -> dict[str, str]:
     }
 
 
-def switched(facts: PageInfo) -> bool:
+def switched(facts: ServiceInfo) -> bool:
     """Whether the axes are enough to tell the modes apart: at most one that reads, and answers of
     different kinds."""
     answers = [(mode.input, mode.output) for mode in facts.modes if not mode.split_sentences]
@@ -132,7 +130,7 @@ def switched(facts: PageInfo) -> bool:
     )
 
 
-def switches(facts: PageInfo) -> str:
+def switches(facts: ServiceInfo) -> str:
     """Small choices instead of one among all their combinations; with what the page opens where
     nothing was chosen: who cannot think is not talked to first."""
     if not switched(facts):
@@ -160,7 +158,7 @@ def switches(facts: PageInfo) -> str:
     return f'<div class="switches" data-opens="{opens}">{parts}</div>'
 
 
-def mode_notes(facts: PageInfo) -> str:
+def mode_notes(facts: ServiceInfo) -> str:
     """A sentence for each mode, with what the page has to know of it."""
     return "".join(
         f'<p data-mode="{html.escape(mode.name)}" data-input="{mode.input}" '
@@ -172,7 +170,7 @@ def mode_notes(facts: PageInfo) -> str:
     )
 
 
-def examples(facts: PageInfo) -> str:
+def examples(facts: ServiceInfo) -> str:
     """Texts to begin with, for each mode."""
     groups = ""
     for mode in facts.modes:

@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import html
 
-from moss_engine.ui.facts import PageInfo
+from moss_engine.api.info import ServiceInfo
 from moss_engine.ui.parts.words import WHAT
 
 UPSTREAM = "https://github.com/OpenMOSS/MOSS-Speech"
+HEARS_NOTHING = "This checkpoint was trained on text alone: it cannot understand a voice."
+SCRIPTED_ONLY = (
+    "This checkpoint reads texts and knows a few scripted answers: it cannot think of new ones."
+)
 
 
-def masthead(facts: PageInfo) -> str:
+def masthead(facts: ServiceInfo) -> str:
     return f"{header(facts)}\n{about(facts)}"
 
 
-def header(facts: PageInfo) -> str:
+def header(facts: ServiceInfo) -> str:
     return f"""
 <header class="mast" data-limit="{facts.max_text_chars}">
   <svg class="mark" viewBox="0 0 32 32" aria-hidden="true">
@@ -31,11 +35,7 @@ def header(facts: PageInfo) -> str:
 </header>"""
 
 
-def about(facts: PageInfo) -> str:
-    named = "".join(
-        f'<div><dt>{name}</dt><dd translate="no">{html.escape(value)}</dd></div>'
-        for name, value in running(facts)
-    )
+def about(facts: ServiceInfo) -> str:
     return f"""
 <dialog class="about" aria-labelledby="about-head">
   <h2 id="about-head">About this page</h2>
@@ -44,21 +44,19 @@ def about(facts: PageInfo) -> str:
   {limits(facts)}
   <p>The README in the program's folder, which is also its source, describes every option and
     figure.</p>
-  <h3>What runs here</h3>
-  <dl class="facts">{named}</dl>
   <p class="links"><a href="{UPSTREAM}" target="_blank" rel="noreferrer">MOSS-Speech: source,
     paper, licence</a></p>
   <form method="dialog"><button class="about-close" autofocus>Close</button></form>
 </dialog>"""
 
 
-def limits(facts: PageInfo) -> str:
+def limits(facts: ServiceInfo) -> str:
     """What this checkpoint cannot do, with the reason and what would change it."""
-    if not facts.unavailable:
+    reasons = "" if facts.hears else _reason("Speak to it", facts.no_recogniser or HEARS_NOTHING)
+    if facts.scripted or not any(mode.history for mode in facts.modes):
+        reasons += _reason("Free conversation", SCRIPTED_ONLY)
+    if not reasons:
         return ""
-    reasons = "".join(
-        f"<li>{html.escape(item.label)}: {html.escape(item.why)}</li>" for item in facts.unavailable
-    )
     return f"""<h3>What it cannot do here</h3>
   <ul class="closed">{reasons}</ul>
   <p class="for-operators">MOSS-Speech at full size can.
@@ -67,7 +65,11 @@ def limits(facts: PageInfo) -> str:
     tells whether this machine can run it.</p>"""
 
 
-def running(facts: PageInfo) -> list[tuple[str, str]]:
+def _reason(label: str, why: str) -> str:
+    return f"<li>{label}: {html.escape(why)}</li>"
+
+
+def running(facts: ServiceInfo) -> list[tuple[str, str]]:
     """What runs, by the names that figures are compared by."""
     run = facts.runtime
     names = [

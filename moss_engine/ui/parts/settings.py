@@ -5,8 +5,8 @@ from __future__ import annotations
 import gradio as gr
 
 from moss_engine.api.controls import BY_NAME, MAX_PAGE_SEED
+from moss_engine.api.info import ServiceInfo
 from moss_engine.ui.components.voice_sample import voice_sample
-from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.parts.composer import slider
 from moss_engine.ui.parts.words import CONSENT
 
@@ -22,7 +22,7 @@ HEADS = (
 )
 
 
-def settings(facts: PageInfo) -> tuple[dict[str, gr.components.Component], Own | None]:
+def settings(facts: ServiceInfo) -> tuple[dict[str, gr.components.Component], Own | None]:
     """The controls, by their names in the form, and the parts that take an own voice."""
     controls: dict[str, gr.components.Component] = {}
     told = any(mode.own_system for mode in facts.modes)
@@ -59,7 +59,7 @@ def settings(facts: PageInfo) -> tuple[dict[str, gr.components.Component], Own |
     return controls, own
 
 
-def longest(facts: PageInfo) -> gr.Slider:
+def longest(facts: ServiceInfo) -> gr.Slider:
     rows_per_s = facts.sample_rate_hz / facts.samples_per_code
     return gr.Slider(
         16,
@@ -72,7 +72,7 @@ def longest(facts: PageInfo) -> gr.Slider:
     )
 
 
-def sampling(facts: PageInfo, name: str, title: str, does: str) -> dict[str, gr.Slider]:
+def sampling(facts: ServiceInfo, name: str, title: str, does: str) -> dict[str, gr.Slider]:
     """The sliders of one head."""
     path, channel = (
         ("audio", facts.sampling.audio) if name == "speech" else ("text", facts.sampling.text)
@@ -86,7 +86,7 @@ def sampling(facts: PageInfo, name: str, title: str, does: str) -> dict[str, gr.
         }
 
 
-def own_voice(facts: PageInfo) -> Own | None:
+def own_voice(facts: ServiceInfo) -> Own | None:
     """A visitor's own voice, behind the consent of whoever it belongs to; None where it is not
     offered."""
     if not facts.clones_voices:

@@ -135,7 +135,8 @@ def test_a_program_gets_the_same_sound(service, client):
     assert np.array_equal(np.frombuffer(pcm, "<i2"), sent)
     numbers = [message["seq"] for message in job.outputs()]
     assert numbers == list(range(len(numbers)))
-    assert [entry["role"] for entry in client.predict(api_name="/stop")] == ["user", "assistant"]
+    roles = [entry["role"] for entry in client.predict(api_name="/stop")]
+    assert roles[-2:] == ["user", "assistant"]
 
 
 def test_files_of_others_and_other_names_are_closed(service, url):

@@ -13,8 +13,7 @@ from moss_engine.codec.base import CodecOptions, SpeechCodec, VoiceCloner
 from moss_engine.codec.files import read_config
 from moss_engine.codec.moss.codec import MossCodec
 from moss_engine.codec.moss.load import is_moss_codec, load_moss_codec
-from moss_engine.codec.nano.codec import load_nano_codec
-from moss_engine.codec.nano.fsq import FSQ_TYPE
+from moss_engine.codec.nano import FSQ_TYPE, load_nano_codec
 from moss_engine.codec.vocoder.make import KINDS, pick_folder
 from moss_engine.config import NANO_CHECKPOINT
 from moss_engine.models.manifest import folders_digest

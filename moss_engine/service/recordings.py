@@ -32,18 +32,14 @@ Encode = Callable[[np.ndarray, int], list[int]]
 
 class SpeechEncoder:
     """In a thread of its own. `encode` is the codec's; `on_fault` is told when the GPU itself
-    failed."""
+    failed; `num_pending` recordings wait or are being encoded."""
 
     def __init__(self, encode: Encode, *, on_fault: Callable[[], None]):
         self._encode = encode
         self._on_fault = on_fault
         self._lock = threading.Lock()
-        self._num_pending = 0
+        self.num_pending = 0
         self._thread = ThreadPoolExecutor(1, "encoder")
-
-    @property
-    def num_pending(self) -> int:
-        return self._num_pending
 
     def submit(self, wave: np.ndarray, sample_rate_hz: int) -> Future[tuple[int, ...]]:
         """Codes of float32 [samples] mono; raises BusyError while too many recordings wait.
@@ -51,18 +47,18 @@ class SpeechEncoder:
         The future raises a MossError: what the codec had to say, or EngineFaultError.
         """
         with self._lock:
-            if self._num_pending >= MAX_PENDING:
+            if self.num_pending >= MAX_PENDING:
                 raise BusyError(
                     "Many recordings are waiting to be understood; say it again in a moment."
                 )
-            self._num_pending += 1
+            self.num_pending += 1
         waiting = [wave]
         future = self._thread.submit(self._run, waiting, sample_rate_hz)
 
         def over(_: Future[tuple[int, ...]]) -> None:
             waiting.clear()  # the thread comes to what was cancelled when it is done with others
             with self._lock:
-                self._num_pending -= 1
+                self.num_pending -= 1
 
         future.add_done_callback(over)
         return future

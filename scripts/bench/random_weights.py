@@ -33,8 +33,7 @@ from moss_engine.codec.moss.whisper import (
     build_whisper_vq,
     expected_tensors,
 )
-from moss_engine.codec.nano.codec import NanoCodec
-from moss_engine.codec.nano.fsq import FsqConfig, NanoFsq
+from moss_engine.codec.nano import FsqConfig, NanoCodec, NanoFsq
 from moss_engine.codec.vocoder.bigvgan import build_generator
 from moss_engine.codec.vocoder.cuda import FusedGenerator
 from moss_engine.codec.vocoder.hift.weights import HiftConfig, hift_shapes, pack_hift
@@ -80,17 +79,7 @@ STAND_IN_VOCODER: dict[str, Any] = {
     "fmax": MOSS_MEL.fmax_hz,
 }
 STAND_IN_FSQ = FsqConfig(
-    mel=MOSS_MEL,
-    frames_per_code=4,
-    levels=(8, 8, 16, 16),
-    mel_mean=-5.0,
-    mel_scale=2.0,
-    kernel_size=7,
-    mlp_ratio=3,
-    encoder_dim=16,
-    encoder_blocks=(1, 1),
-    decoder_dim=512,
-    decoder_blocks=(4, 4),
+    frames_per_code=4, levels=(8, 8, 16, 16), encoder_dim=16, encoder_blocks=(1, 1), decoder_dim=512
 )
 CONTEXT_FRAMES = 16  # on either side of a chunk; 28 can reach it, the outer ones hardly
 SAMPLED = ChannelSampling(0.7, 20, 0.95, 1.1)

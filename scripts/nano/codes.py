@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from moss_engine.codec.mel import log_mel
-from moss_engine.codec.nano.fsq import NanoFsq, load_fsq
+from moss_engine.codec.nano import NanoFsq, load_fsq
 from scripts.nano.speech.shards import SAMPLE_RATE_HZ, SAMPLES_PER_CODE, read_speech
 from scripts.nano.stage import pick_device, stage_parser
 

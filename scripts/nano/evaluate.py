@@ -24,7 +24,7 @@ import torch
 from moss_engine import open_service
 from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.mel import log_mel
-from moss_engine.codec.nano.fsq import load_fsq
+from moss_engine.codec.nano import load_fsq
 from moss_engine.codec.vocoder.make import make_vocoder, pick_folder
 from moss_engine.config import NANO_CHECKPOINT, EngineConfig
 from moss_engine.text.spoken.text import spoken_text

@@ -17,7 +17,7 @@ import torch
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.mel import log_mel
-from moss_engine.codec.nano.fsq import load_fsq
+from moss_engine.codec.nano import load_fsq
 from moss_engine.codec.vocoder.make import KINDS
 from moss_engine.config import NANO_CHECKPOINT, REPO_ROOT
 from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, load_tensors, save_tensors

@@ -14,21 +14,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from moss_engine.codec.files import read_config
-from moss_engine.codec.nano.fsq import (
-    FsqConfig,
-    NanoFsq,
-    fsq_config_of,
-    load_fsq,
-    quantise,
-    save_fsq,
-)
-from moss_engine.config import NANO_CHECKPOINT
+from moss_engine.codec.nano import FsqConfig, NanoFsq, load_fsq, quantise, save_fsq
 from scripts.nano.speech.shards import SpeechStream, load_speech
 from scripts.nano.stage import add_training_options, one_cycle, pick_device, set_rate, stage_parser
 
-NANO_FSQ = fsq_config_of(read_config(NANO_CHECKPOINT / "codec"), NANO_CHECKPOINT / "codec")
-"""The shipped codec's sizes."""
 PHONEMES, PHONEME_WEIGHT = 178, 0.1
 HEARD_FROM, HEARD_WIDTH, UNHEARD_WEIGHT = -7.0, 0.7, 0.3
 """Log-mel below which a band is hardly heard: errors there count less, so that codes are not spent
@@ -111,7 +100,7 @@ def mel_crops(
     stream: SpeechStream, frames: int, batch: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Random crops: float32 [batch, num_mels, frames], and the phonemes of their codes"""
-    per_code = NANO_FSQ.frames_per_code
+    per_code = FsqConfig().frames_per_code
     choices = (stream.num_frames - frames) // per_code + 1
     if choices < 1:
         raise SystemExit(f"{stream.num_frames} frames of speech are less than a crop of {frames}.")
@@ -165,7 +154,7 @@ def held_l1(fsq: NanoFsq, held: SpeechStream) -> float:
 
 def chunks(stream: SpeechStream) -> Iterator[Tensor]:
     """float32 [batch, num_mels, frames] over the stream, a short rest left out"""
-    per_code = NANO_FSQ.frames_per_code
+    per_code = FsqConfig().frames_per_code
     frames = min(CHUNK_FRAMES, stream.num_frames // per_code * per_code)
     for part in stream.mel.split(16 * frames):
         part = part[: len(part) // frames * frames]
@@ -193,7 +182,7 @@ def main() -> None:
     def crops(batch: int) -> tuple[Tensor, Tensor]:
         return mel_crops(speech, args.crop_frames, args.batch or batch, device)
 
-    trainee = Trainee(NANO_FSQ).to(device)
+    trainee = Trainee(FsqConfig()).to(device)
     train(trainee, WHOLE, args.steps, crops, held)
     trainee.freeze()
     train(trainee, DECODER, args.decoder_steps, crops, held)

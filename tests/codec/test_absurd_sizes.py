@@ -16,7 +16,7 @@ from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.load import load_codec
 from moss_engine.codec.moss.load import CONFIG
 from moss_engine.codec.moss.voice import JSON_NAME
-from moss_engine.codec.nano.fsq import load_fsq
+from moss_engine.codec.nano import load_fsq
 from moss_engine.codec.vocoder.make import load_vocoder
 from moss_engine.config import NANO_CHECKPOINT
 from tests.fixtures.make_tiny_codec import make_tiny_codec

@@ -25,9 +25,14 @@ from moss_engine.api.errors import (
 from moss_engine.codec.base import Push
 from moss_engine.codec.load import load_codec
 from moss_engine.codec.mel import LOG_FLOOR
-from moss_engine.codec.nano.codec import CPU_CHUNK_CODES as CHUNK_CODES
-from moss_engine.codec.nano.codec import NanoCodec, load_nano_codec
-from moss_engine.codec.nano.fsq import codes_of_points, load_fsq, points_of_codes
+from moss_engine.codec.nano import CPU_CHUNK_CODES as CHUNK_CODES
+from moss_engine.codec.nano import (
+    NanoCodec,
+    codes_of_points,
+    load_fsq,
+    load_nano_codec,
+    points_of_codes,
+)
 from moss_engine.codec.vocoder.make import load_vocoder
 from moss_engine.codec.vocoder.stream import WindowVocoder, support_frames
 from tests.fixtures.make_tiny_codec import TINY_VOCODER, make_tiny_codec, save_vocoder

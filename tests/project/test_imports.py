@@ -6,7 +6,7 @@ import ast
 import subprocess
 import sys
 from functools import cache
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -73,10 +73,10 @@ ALLOWED = {
     "tensorrt tensorrt_llm torch",
 }
 
-EVERYWHERE = {"numpy"}
-OPTIONAL = tuple(
+EVERYWHERE = {"", "numpy"}
+OPTIONAL = (
     "aiortc av triton tensorrt tensorrt_rtx tensorrt_llm bigvgan onnxruntime scipy librosa "
-    "matplotlib huggingface_hub transformers hibari moonshine_voice mcp ray pytest".split()
+    "matplotlib huggingface_hub transformers hibari moonshine_voice mcp ray pytest"
 )
 # Imported in functions, once they are asked for: they need a package that not every machine has, or
 # start slowly.
@@ -84,7 +84,7 @@ ON_DEMAND = tuple(
     "runtime.cuda codec.moss.flow.cuda kernels runtime.tensorrt ui export cluster.serve "
     "endpoints.realtime.calls".split()
 )
-WITHOUT_TORCH = tuple(
+DECISIONS = tuple(
     "api config audio text recogniser engine.block_manager engine.scheduler engine.sequence".split()
 )
 
@@ -96,51 +96,36 @@ def module_name(path: Path) -> str:
 
 
 MODULES = {module_name(path): path for path in sorted((ROOT / "moss_engine").rglob("*.py"))}
-PACKAGES = {name for name, path in MODULES.items() if path.name == "__init__.py"}
 
 
 @cache
-def imported_names(path: Path) -> set[str]:
-    """Every absolute name that a file imports, at any depth; `from a import b` counts as a.b."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def imports(name: str) -> set[str]:
+    """What a module imports at any depth: modules of moss_engine, without that prefix, and packages
+    of others; `from a import b` counts as a.b."""
+    names, found = set(), set()
+    for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} has a relative import; name the module in full"
+            assert node.level == 0, f"{name} has a relative import; name the module in full"
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
-
-
-def own_imports(path: Path) -> set[str]:
-    """The modules of moss_engine that a file imports, without the prefix."""
-    found = set()
-    for name in imported_names(path):
-        if name.startswith("moss_engine."):
-            inner = name.removeprefix("moss_engine.")
+    for first, _, inner in (full.partition(".") for full in names):
+        if first == "moss_engine":
             found.add(inner if inner in MODULES else inner.rpartition(".")[0])
-    return found - {""}
+        elif first not in sys.stdlib_module_names:
+            found.add(first)
+    return found - EVERYWHERE
 
 
-def packages(path: Path) -> set[str]:
-    """The packages of others that a file imports."""
-    found = {name.partition(".")[0] for name in imported_names(path)}
-    return found - sys.stdlib_module_names - EVERYWHERE - {"moss_engine"}
-
-
-def is_inside(name: str, place: str) -> bool:
-    return name == place or name.startswith(f"{place}.")
-
-
-def parent(name: str) -> str:
-    return name if name in PACKAGES else name.rpartition(".")[0]
+def folder(name: str) -> str:
+    return name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
 
 
 def is_named(name: str, place: str) -> bool:
-    """Whether an entry of ALLOWED stands for a module."""
+    """Whether an entry of ALLOWED stands for a module or a package."""
     if place.endswith(".*"):
-        return is_inside(name, place.removesuffix(".*"))
-    return name == place or parent(name) == place
+        return f"{name}.".startswith(place.removesuffix("*"))
+    return name == place or (name in MODULES and folder(name) == place)
 
 
 def allowed(name: str) -> list[str]:
@@ -148,78 +133,41 @@ def allowed(name: str) -> list[str]:
     while line not in ALLOWED:
         assert line, f"moss_engine.{name} stands in no line of ALLOWED; give its folder one"
         line = line.rpartition(".")[0]
-    return [parent(name), *ALLOWED[line].split()]
-
-
-def run_python(code: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return [folder(name), *ALLOWED[line].split()]
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name])
 def test_imports_point_one_way_and_packages_stay_at_home(name):
     places = allowed(name)
-    others = {
-        other
-        for other in own_imports(MODULES[name])
-        if not any(is_named(other, place) for place in places)
-    }
-    others |= packages(MODULES[name]) - set(places)
+    others = {o for o in imports(name) if not any(is_named(o, place) for place in places)}
     assert not others, f"moss_engine.{name} must not import {others}"
 
 
 def test_every_line_of_the_table_stands_for_something():
-    known = set().union(*map(packages, MODULES.values()))
-    for line, entries in ALLOWED.items():
-        for place in [line, *entries.split()]:
-            assert place in known or any(is_named(name, place) for name in MODULES), (
-                f"{place} is nothing any more"
-            )
+    known = {*MODULES}.union(*map(imports, MODULES))
+    for place in {*ALLOWED, *" ".join(ALLOWED.values()).split()}:
+        assert any(is_named(name, place) for name in known), f"{place} is nothing any more"
 
 
-def test_no_import_cycle():
-    needs = {name: own_imports(path) - {name} for name, path in MODULES.items()}
-    try:
-        in_order = set(TopologicalSorter(needs).static_order())
-    except CycleError as error:
-        pytest.fail(f"these modules import each other in a circle: {error.args[1]}")
-    assert in_order >= set(MODULES)
+def test_no_modules_import_each_other_in_a_circle():
+    TopologicalSorter({name: imports(name) - {name} for name in MODULES}).prepare()
 
 
-def test_the_bare_package_is_light():
-    heavy = run_python(
-        "import sys, moss_engine, moss_engine.config, moss_engine.api.errors\n"
-        "print(sorted({'torch', 'gradio', 'numpy', 'tokenizers'} & set(sys.modules)))"
+LOADED = {
+    "the bare package": (["", "config", "api.errors"], "torch gradio numpy tokenizers"),
+    "decisions": ([n for n in MODULES if any(is_named(n, f"{d}.*") for d in DECISIONS)], "torch"),
+    "all but what is asked for": ([n for n in MODULES if not n.startswith(ON_DEMAND)], OPTIONAL),
+}
+
+
+@pytest.mark.parametrize(("names", "absent"), LOADED.values(), ids=LOADED)
+def test_modules_load_without_these_packages_and_do_nothing(names, absent):
+    code = (
+        "import importlib, logging, sys, threading\n"
+        f"sys.modules.update(dict.fromkeys({absent.split()}))\n"
+        f"for name in {names}: importlib.import_module(f'moss_engine.{{name}}'.rstrip('.'))\n"
+        "print(threading.active_count(), logging.getLogger().handlers)"
     )
-    assert heavy == "[]"
-
-
-def test_decisions_are_made_without_torch():
-    names = [
-        f"moss_engine.{name}"
-        for name in MODULES
-        if any(is_inside(name, place) for place in WITHOUT_TORCH)
-    ]
-    assert (
-        run_python(
-            "import importlib, sys\nsys.modules['torch'] = None\n"
-            f"for name in {names}: importlib.import_module(name)\nprint('imported')"
-        )
-        == "imported"
-    )
-
-
-def test_every_module_imports_without_optional_packages_and_does_nothing():
-    names = [f"moss_engine.{name}" for name in MODULES if name and not name.startswith(ON_DEMAND)]
-    assert (
-        run_python(
-            "import importlib, logging, sys, threading\n"
-            f"sys.modules.update(dict.fromkeys({OPTIONAL}))\n"
-            f"for name in {names}: importlib.import_module(name)\n"
-            "print(threading.active_count(), logging.getLogger().handlers)"
-        )
-        == "1 []"
-    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "1 []", done.stderr

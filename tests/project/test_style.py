@@ -15,25 +15,16 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run_tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    tool = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-    if tool is None:
-        pytest.skip(f"{name} is missing")
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    return subprocess.run(
-        [tool, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PATH": path},
-    )
-
-
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]
 
 
 @pytest.mark.parametrize("hook", HOOKS["hooks"], ids=lambda hook: hook["id"])
 def test_what_runs_before_a_commit_finds_nothing(hook):
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     name, *arguments = shlex.split(hook["entry"])
-    done = run_tool(name, *arguments)
+    tool = shutil.which(name, path=path)
+    if tool is None:
+        pytest.skip(f"{name} is missing")
+    env = {**os.environ, "PATH": path}
+    done = subprocess.run([tool, *arguments], cwd=ROOT, capture_output=True, text=True, env=env)
     assert done.returncode == 0, f"run `{hook['entry']}`\n{done.stdout}"

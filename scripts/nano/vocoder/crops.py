@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.mel import LOG_FLOOR
-from moss_engine.codec.nano.fsq import load_fsq
+from moss_engine.codec.nano import load_fsq
 from moss_engine.codec.vocoder.source_filter import SOURCE_EDGE, STEP, STEPS_PER_FRAME, pulses
 from scripts.nano.speech.shards import stream_mel
 from scripts.nano.vocoder_speech import F0_HOP, MIN_F0_HZ

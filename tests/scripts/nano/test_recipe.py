@@ -16,7 +16,7 @@ from moss_engine import open_service
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.mel import log_mel
-from moss_engine.codec.nano.fsq import codes_of_points
+from moss_engine.codec.nano import FsqConfig, codes_of_points
 from moss_engine.config import NANO_CHECKPOINT
 from moss_engine.models.manifest import verify_manifest
 from scripts.nano import train_vocoder
@@ -33,7 +33,7 @@ from scripts.nano.speech.shards import (
 from scripts.nano.text.grammar import TABLES
 from scripts.nano.text.small_talk import intents
 from scripts.nano.tokenizer import MAX_TAKES
-from scripts.nano.train_codec import NANO_FSQ, Trainee, mel_crops
+from scripts.nano.train_codec import Trainee, mel_crops
 from scripts.nano.vocoder.crops import HOP, VocoderSpeech
 from scripts.nano.vocoder_speech import F0_HOP, UNIT, phase_of, trimmed
 
@@ -176,13 +176,13 @@ def test_the_streams_mel_is_that_of_the_wave_in_silence():
 
 def test_folding_the_normalisation_keeps_every_code():
     torch.manual_seed(0)
-    trainee = Trainee(NANO_FSQ)
+    trainee = Trainee(FsqConfig())
     mel = torch.randn(2, 80, 60) * 2 - 5
     for _ in range(3):
         trainee.points(mel)
     trainee.eval()
     with torch.no_grad():
-        expected = codes_of_points(trainee.points(mel), NANO_FSQ.levels)
+        expected = codes_of_points(trainee.points(mel), FsqConfig().levels)
         assert (trainee.folded().codes_of_mel(mel) == expected).float().mean() > 0.99
     assert len(expected.unique()) > 20
 

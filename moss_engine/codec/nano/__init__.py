@@ -1,1 +1,0 @@
-"""The built-in voice's codec."""

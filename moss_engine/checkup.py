@@ -109,13 +109,8 @@ def check_codec(folder: Path, voices: Path) -> Iterator[Finding]:
             is_fault=True,
         )
         return
-    yield from _look("config.json", lambda: _describe_encoder(folder))
-    yield from _look(PREPROCESSOR_NAME, lambda: _settings(folder))
-    yield from _look("model.safetensors", lambda: _encoder_tensors(folder))
-    yield from _look(CONFIG, lambda: _describe_decoder(folder))
-    yield from _look(FLOW_CHUNK, lambda: _flow_tensors(folder))
-    yield from _look(HIFT, lambda: _hift_tensors(folder))
-    yield from _look(CAMPPLUS_NAME, lambda: _speaker(folder))
+    for subject, check in {**PUBLISHED_PARTS, CAMPPLUS_NAME: _speaker}.items():
+        yield from _look(subject, lambda check=check: check(folder))
     yield from _check_voices(folder, voices)
 
 
@@ -125,14 +120,7 @@ def require_codec_tensors(folder: Path) -> None:
     Settings, names and shapes; other codecs are small enough to be checked by loading.
     """
     if is_moss_codec(folder):
-        for check in (
-            _describe_encoder,
-            _settings,
-            _encoder_tensors,
-            _describe_decoder,
-            _hift_tensors,
-            _flow_tensors,
-        ):
+        for check in PUBLISHED_PARTS.values():
             check(folder)
 
 
@@ -170,6 +158,17 @@ def _hift_tensors(folder: Path) -> str:
     shapes = hift_shapes(read_hift_config(folder / CONFIG))
     check_state(fold_weight_norm(read_tensors(folder / HIFT)), shapes, folder / HIFT)
     return f"{len(shapes)} tensors"
+
+
+PUBLISHED_PARTS: dict[str, Callable[[Path], str]] = {
+    "config.json": _describe_encoder,
+    PREPROCESSOR_NAME: _settings,
+    "model.safetensors": _encoder_tensors,
+    CONFIG: _describe_decoder,
+    FLOW_CHUNK: _flow_tensors,
+    HIFT: _hift_tensors,
+}
+"""What replies need of the published codec: each check says what it found."""
 
 
 def _speaker(folder: Path) -> str:

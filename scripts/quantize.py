@@ -59,8 +59,7 @@ from moss_engine.runtime.make import make_runtime, resolve_device
 from moss_engine.text.processor import Processor, load_processor
 from scripts.command import make_parser, run_command
 from scripts.disk import require_folder, writing_to
-from scripts.judges.sentences import EVERYDAY, HARVARD
-from scripts.sentences import sentence
+from scripts.sentences import EVERYDAY, HARVARD, sentence
 
 FLOAT8_PROMPTS = 500
 Report = dict[str, float | int | str]

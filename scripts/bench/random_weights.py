@@ -114,13 +114,33 @@ def random_hift(config: HiftConfig, seed: int = 0) -> dict[str, Tensor]:
     return tensors
 
 
+def random_encoder(config: WhisperVqConfig, seed: int = 0) -> dict[str, Tensor]:
+    """Float32 tensors by the published names; the same on every machine."""
+    return {n: _random_of_encoder(n, shape, seed) for n, shape in expected_tensors(config).items()}
+
+
+def _random_of_encoder(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+    values = _normal(name, shape, seed)
+    if "norm" in name:
+        values = 0.1 * values + name.endswith("weight")
+    elif len(shape) == 1:
+        values = 0.1 * values
+    elif name.endswith(("codebook.weight", "embed_positions.weight")):
+        values = 0.7 * values
+    else:
+        values = values / np.prod(shape[1:]) ** 0.5
+    return torch.from_numpy(values.astype(np.float32))
+
+
 def _random(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
-    random = np.random.RandomState((zlib.crc32(name.encode()) + seed) % 2**32)
-    values = random.standard_normal(shape)
     scale = 0.1 if len(shape) == 1 else math.prod(shape[1:]) ** -0.5
     if name == "input_embedding.weight":
         scale = 1.0
-    return torch.from_numpy((scale * values).astype(np.float32))
+    return torch.from_numpy((scale * _normal(name, shape, seed)).astype(np.float32))
+
+
+def _normal(name: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    return np.random.RandomState((zlib.crc32(name.encode()) + seed) % 2**32).standard_normal(shape)
 
 
 @dataclass(frozen=True)
@@ -175,16 +195,7 @@ class Parts:
     def encoder(self, dtype: torch.dtype) -> WhisperVq:
         """The speech encoder alone."""
         config = WhisperVqConfig.from_dict(self.sizes.encoder, source="the bench")
-        generator = torch.Generator(self.device).manual_seed(0)
-
-        def values(name: str, shape: tuple[int, ...]) -> Tensor:
-            tensor = torch.randn(shape, generator=generator, device=self.device)
-            if "norm" in name:
-                return 0.1 * tensor + name.endswith("weight")
-            return tensor * (0.1 if len(shape) == 1 else float(np.prod(shape[1:])) ** -0.5)
-
-        tensors = {name: values(name, shape) for name, shape in expected_tensors(config).items()}
-        return build_whisper_vq(config, tensors, self.device, dtype)
+        return build_whisper_vq(config, random_encoder(config), self.device, dtype)
 
 
 def stand_in_codec(device: torch.device, max_together: int = 16) -> NanoCodec:

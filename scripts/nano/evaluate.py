@@ -30,10 +30,10 @@ from moss_engine.config import NANO_CHECKPOINT, EngineConfig
 from moss_engine.text.spoken.text import spoken_text
 from scripts.bench.program import running
 from scripts.command import make_parser, run_command
-from scripts.judges.sentences import EVERYDAY, HARVARD
 from scripts.judges.sound import SoundJudges
 from scripts.judges.words import ErrorCount, Recogniser, count_errors
 from scripts.nano.speech.voices import ADA, BEN
+from scripts.sentences import EVERYDAY, HARVARD
 
 PORT = 7993
 SEED = 1

@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moss_engine.text.spoken.text import spoken_text
-from scripts.judges.sentences import EVERYDAY, HARVARD
 from scripts.nano.speech.voices import ADA, BEN, MAX_RATE, MIN_RATE, VOICES
 from scripts.nano.stage import stage_parser
 from scripts.nano.text.packages import is_coarse
 from scripts.nano.text.reading import streams_of
 from scripts.nano.text.small_talk import Talk, small_talk
+from scripts.sentences import EVERYDAY, HARVARD
 
 CHARS_PER_S = 16.0
 HELD_SHARE = 0.008

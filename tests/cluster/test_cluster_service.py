@@ -53,26 +53,12 @@ from tests.service.service_support import (
     PATIENCE_S,
     TALK,
     ask,
-    assert_well_formed,
-    heard,
     hold_at,
     listen_to,
-    sound_of,
     take,
     talking,
     wait_until,
 )
-
-
-def test_a_reply_is_what_one_process_would_have_said():
-    with clustered() as cluster:
-        events = hear(cluster.service, ask())
-    assert_well_formed(events)
-    assert [event.row for event in events if isinstance(event, Sampled)] == TALK
-    assert heard(events).tobytes() == sound_of(tuple(TALK)).tobytes()
-    assert events[-1].rows == tuple(TALK)
-    runs = [event.codec for event in events if isinstance(event, AudioChunk)]
-    assert all(run.num_replies == 1 and run.ran_s > 0 for run in runs)
 
 
 def test_a_conversation_stays_with_its_replica():
@@ -259,15 +245,6 @@ def test_a_reply_survives_the_death_of_its_replica(batches):
         assert stats.ready and stats.cluster is not None
         assert len(stats.cluster.replicas) == 1
         assert stats.cluster.num_resumes == (batches > 0)
-
-
-def test_two_deaths_in_one_reply():
-    with clustered(3) as cluster:
-        for name in ("replica-0", "replica-1"):
-            cluster.remote(name).kill_after = 2
-        events = hear(cluster.service, ask(session="s"))
-        assert_whole(events)
-        assert placements(events)[-1] == "replica-2"
 
 
 def test_a_replica_that_hangs_is_left():

@@ -23,7 +23,7 @@ from moss_engine.codec.moss.whisper import (
 from moss_engine.codec.resample import resample
 from moss_engine.models.checkpoint import FILE_NAME
 from moss_engine.models.tensor_file import read_header, read_tensor
-from scripts.bench.random_weights import PUBLISHED_CONFIG
+from scripts.bench.random_weights import PUBLISHED_CONFIG, random_encoder
 from tests.fixtures.golden.make_speech import (
     FEATURE_SAMPLES,
     PATH,
@@ -33,12 +33,7 @@ from tests.fixtures.golden.make_speech import (
     WIDE_FRAMES,
     sound,
 )
-from tests.fixtures.make_tiny_encoder import (
-    CAMPPLUS,
-    make_tensors,
-    make_tiny_encoder,
-    speaker_matrix,
-)
+from tests.fixtures.make_tiny_encoder import CAMPPLUS, make_tiny_encoder, speaker_matrix
 
 TOLERANCE = 1e-4
 GOLDEN = np.load(PATH)
@@ -102,7 +97,7 @@ def test_points_are_those_of_transformers_layers_under_a_causal_mask(encoder):
 def test_points_are_those_at_the_published_width():
     """20 heads, 1280 wide; two of the 16 layers."""
     config = WhisperVqConfig.from_dict(WIDE_CONFIG, source="wide")
-    wide = build_whisper_vq(config, make_tensors(config))
+    wide = build_whisper_vq(config, random_encoder(config))
     with torch.inference_mode():
         points = wide.network.points(torch.from_numpy(GOLDEN["features"][None, :, :WIDE_FRAMES]))[0]
     assert relative_error(points, GOLDEN["wide_points"]) < TOLERANCE

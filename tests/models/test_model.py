@@ -68,11 +68,6 @@ def test_published_layout_has_446_tensors() -> None:
     assert PUBLISHED.num_layers == 40
 
 
-def test_kv_slots_are_distinct(config: ModelConfig, model: MossSpeech) -> None:
-    slots = [m.slot for m in model.modules() if hasattr(m, "slot")]
-    assert sorted(slots) == list(range(config.num_layers))
-
-
 def test_load_model_keeps_the_checkpoint_values(
     tiny_checkpoint: Path, tensors: dict[str, torch.Tensor]
 ) -> None:

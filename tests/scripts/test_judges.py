@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from moss_engine import open_service
-from scripts.judges.sentences import EVERYDAY, HARVARD
 from scripts.judges.sound import RATE_HZ, SoundJudges, prepared
 from scripts.judges.words import count_errors
+from scripts.sentences import EVERYDAY, HARVARD
 
 SENTENCES = (*HARVARD[:2], *EVERYDAY[:2])
 MIN_MEAN, MIN_WORST, MIN_DNSMOS = 4.1, 3.5, 2.9

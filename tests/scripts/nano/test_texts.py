@@ -12,7 +12,6 @@ from tokenizers import Tokenizer
 
 from moss_engine.text.spoken.text import spoken_text
 from moss_engine.text.tokenizer import TextTokenizer
-from scripts.judges.sentences import EVERYDAY, HARVARD
 from scripts.nano.lm.sequences import PieceTable, nano_config
 from scripts.nano.prompts import Judged
 from scripts.nano.speech.voices import RATE_TOKENS, VOICE_TOKENS
@@ -20,6 +19,7 @@ from scripts.nano.text.grammar import SLOTS, TABLES
 from scripts.nano.text.reading import Homographs
 from scripts.nano.text.small_talk import intents
 from scripts.nano.tokenizer import SPECIALS, VOCAB_SIZE, train_tokenizer
+from scripts.sentences import EVERYDAY, HARVARD
 
 TAGS = (*SPECIALS, *VOICE_TOKENS.values(), *RATE_TOKENS)
 PATTERNS = [*TABLES["everyday"], *TABLES["talk"]]

@@ -17,6 +17,7 @@ import math
 import re
 import threading
 import zlib
+from collections.abc import Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -34,42 +35,74 @@ MELODY_S = 8
 _FILE = Path("assets", "turns", "words.npz")
 _PACKAGE = Path(__file__).resolve().parents[1]
 
-NUM_WEIGHTS = 1 << 15
+NUM_WEIGHTS = 1 << 18
 WORDS_BOUND = 4.0
 """Log-odds that words alone cannot exceed."""
+_NUMBERS = frozenset(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
+    "hundred thousand 0".split()
+)
+_ENDINGS = ("ing", "ed", "ly", "s", "er", "est", "tion", "able", "al", "ive", "y")
 
 
-def endings(text: str) -> list[int]:
-    """The weights that speak about these words: of the last one to four, the first ones, how
-    many."""
+def words_of(text: str) -> list[str]:
+    """In small letters; a figure is 0."""
     words = re.findall(r"[a-z']+|\d+", text.lower())
-    words = ["0" if word.isdigit() else word for word in words]
-    found = [f"e{' '.join(words[-size:])}" for size in range(1, min(4, len(words)) + 1)]
-    found += [f"b{words[0]}", f"b{' '.join(words[:2])}"] if words else []
-    found += [f"n{min(len(words), 12)}", f"be{words[0]} {words[-1]}" if words else "n"]
-    return [zlib.crc32(name.encode()) % NUM_WEIGHTS for name in found]
+    return ["0" if word.isdigit() else word for word in words]
+
+
+def traits(text: str, common: Container[str]) -> list[str]:
+    """What speaks about whether these words are all: the last one to four, the same where each
+    that is not `common` stands for those of its kind, the first ones, how many."""
+    words = words_of(text)
+    if not words:
+        return []
+    kinds = [word if word in common else _kind(word) for word in words]
+    found = [f"k{kinds[-1]}", f"b{words[0]}", f"b{' '.join(words[:2])}"]
+    for size in range(1, min(4, len(words)) + 1):
+        found.append(f"e{' '.join(words[-size:])}")
+        if size > 1 and kinds[-size:] != words[-size:]:
+            found.append(f"k{' '.join(kinds[-size:])}")
+    return [*found, f"be{words[0]} {words[-1]}", f"n{min(len(words), 12)}"]
+
+
+def _kind(word: str) -> str:
+    if word in _NUMBERS:
+        return "#"
+    long = (end for end in _ENDINGS if word.endswith(end) and len(word) > len(end) + 2)
+    return f"~{next(long, '')}"
+
+
+def weight_of(trait: str) -> int:
+    """Which weight is a trait's."""
+    return zlib.crc32(trait.encode()) % NUM_WEIGHTS
 
 
 class Words:
-    """`weights` float32 [NUM_WEIGHTS]."""
+    """`weights` float32 [NUM_WEIGHTS]; `common` words that are told apart from others of their
+    kind."""
 
-    def __init__(self, weights: np.ndarray, bias: float):
+    def __init__(self, weights: np.ndarray, bias: float, common: Iterable[str]):
         self._weights = weights
         self._bias = bias
+        self._common = frozenset(common)
 
     def log_odds(self, text: str) -> float:
         """How much speaks for these words being all; far below zero where there are none."""
-        if not re.search(r"\w", text):
+        found = [weight_of(trait) for trait in traits(text, self._common)]
+        if not found:
             return -WORDS_BOUND
-        found = self._bias + float(self._weights[endings(text)].sum())
-        return max(-WORDS_BOUND, min(WORDS_BOUND, found))
+        odds = self._bias + float(self._weights[found].sum())
+        return max(-WORDS_BOUND, min(WORDS_BOUND, odds))
 
 
 @functools.cache
 def load_words() -> Words:
     roots = (_PACKAGE, _PACKAGE.parent)
     with np.load(next(root / _FILE for root in roots if (root / _FILE).is_file())) as kept:
-        return Words(kept["weights"].astype(np.float32) * kept["scale"], float(kept["bias"]))
+        weights = kept["weights"].astype(np.float32) * kept["scale"]
+        return Words(weights, float(kept["bias"]), str(kept["common"]).split())
 
 
 class Melody:
@@ -146,14 +179,14 @@ def features(pcm: np.ndarray) -> np.ndarray:
     return ((np.maximum(levels, levels.max() - 8.0) + 4.0) / 4.0).astype(np.float32)
 
 
-BOTH = (0.579, 0.673, 1.518, -3.173)
-WORDS_ALONE = (0.809, 1.448, -1.823)
-MELODY_ALONE = (0.759, -1.949)
-"""What a unit of melody, of words, a mark behind them, and nothing add to the log-odds; of
+BOTH = (0.618, 0.6, 1.611, -3.058)
+WORDS_ALONE = (1.507, 2.105, -3.05)
+MELODY_ALONE = (0.841, -2.038)
+"""What a unit of melody, of words, a mark behind them, and nothing add to the log-odds."""
+LEVELS = (1.56, -0.73)
+WAITS_S = (0.2, 0.7, 0.9)
+"""Above LEVELS[i] so much silence ends a turn, below all of them the last one. All of
 `scripts.turns tune`."""
-LEVELS = (1.25, -0.7)
-WAITS_S = (0.3, 0.7, 0.9)
-"""Above LEVELS[i] so much silence ends a turn, below all of them the last one."""
 EAGERNESS = {"low": 1.6, "medium": 1.0, "auto": 1.0, "high": 0.6}
 """Factors of the silence."""
 

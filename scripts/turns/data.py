@@ -22,6 +22,7 @@ from moss_engine.client import open_service
 
 RATE_HZ = 24_000
 STEP = RATE_HZ // 100
+PAUSES_S = (0.25, 0.9)
 NAMES = "Anna Peter Laura David Emma Robert Julia Thomas Sarah Daniel Alice Henry".split()
 PLACES = "Vienna Paris London Boston Berlin Madrid Denver Dublin Oslo Rome Chicago Geneva".split()
 NUMBERS = "two three four five six seven eight nine ten twelve twenty thirty forty fifty".split()
@@ -140,7 +141,7 @@ def _turns(num, voices, said) -> Iterator[Turn]:
     for at in range(num):
         half = (TUNE, TEST)[at % 2]
         pattern, voice = rng.choice(patterns[at % 2 :: 2]), voices[at // 2 % len(voices)]
-        text, pause_s = sentence(pattern, rng, hesitate=False), rng.uniform(0.25, 0.9)
+        text, pause_s = sentence(pattern, rng, hesitate=False), rng.uniform(*PAUSES_S)
         whole = said(f"{at:04}", text, voice)
         yield Turn(f"{at:04}", half, WHOLE, voice, text)
         if at // 4 % 2:

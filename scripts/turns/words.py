@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from moss_engine.audio.turn_judge import NUM_WEIGHTS, Words, endings
+from moss_engine.audio.turn_judge import NUM_WEIGHTS, Words, traits, weight_of, words_of
 from scripts.nano.text.packages import wordnet_senses
 
 OUT = Path(__file__).resolve().parents[2] / "assets" / "turns" / "words.npz"
@@ -33,6 +34,12 @@ SHORT = (
 SHORT_AGAIN = 600
 QUESTIONS_AGAIN = 6
 """Questions are said to a voice more often than these texts have them."""
+COMMON = 600
+"""So many words are told apart from others of their kind."""
+RARE = 5
+"""Traits of fewer examples say nothing, and leave room for the others."""
+HESITATES, HESITATIONS = 0.1, "um uh em er erm hm".split()
+"""So many beginnings are heard once more with one of these behind."""
 
 
 def sentences(sources: Path) -> Iterator[str]:
@@ -53,15 +60,22 @@ def sentences(sources: Path) -> Iterator[str]:
         yield from [answer] * SHORT_AGAIN
 
 
-def examples(sources: Path) -> list[tuple[list[int], int]]:
+def is_usable(text: str) -> bool:
+    words = text.split()
+    return 0 < len(words) <= 25 and (len(words) > 2 or text == text.lower())
+
+
+def examples(texts: list[str], common: set[str]) -> list[tuple[list[str], int]]:
+    """Traits of whole texts, 1, and of their beginnings, 0, of which some end in a hesitation."""
     rng, found = random.Random(1), []
-    for text in sentences(sources):
+    for text in texts:
         words = text.split()
-        if not words or len(words) > 25 or (len(words) < 3 and text != text.lower()):
-            continue
-        found.append((endings(text), 1))
+        found.append((traits(text, common), 1))
         if len(words) > 1:
-            found.append((endings(" ".join(words[: rng.randrange(1, len(words))])), 0))
+            begun = " ".join(words[: rng.randrange(1, len(words))])
+            found.append((traits(begun, common), 0))
+            if rng.random() < HESITATES:
+                found.append((traits(f"{begun} {rng.choice(HESITATIONS)}", common), 0))
     rng.shuffle(found)
     return found
 
@@ -72,11 +86,11 @@ def trained(data: list[tuple[list[int], int]]) -> tuple[np.ndarray, float]:
     for _ in range(ROUNDS):
         for start in range(0, len(data), BATCH):
             batch = data[start : start + BATCH]
-            rows = np.repeat(np.arange(len(batch)), [len(names) for names, _ in batch])
-            names = np.concatenate([names for names, _ in batch])
-            odds = bias + np.bincount(rows, weights[names], len(batch))
+            rows = np.repeat(np.arange(len(batch)), [len(found) for found, _ in batch])
+            places = np.array([place for found, _ in batch for place in found], np.int64)
+            odds = bias + np.bincount(rows, weights[places], len(batch))
             wrong = 1 / (1 + np.exp(-odds)) - np.array([whole for _, whole in batch])
-            slope = np.bincount(names, wrong[rows], NUM_WEIGHTS) / 16
+            slope = np.bincount(places, wrong[rows], NUM_WEIGHTS) / 16
             seen += slope**2
             weights -= RATE * slope / np.sqrt(seen) + DECAY * weights
             bias -= 0.1 * wrong.mean()
@@ -84,19 +98,30 @@ def trained(data: list[tuple[list[int], int]]) -> tuple[np.ndarray, float]:
 
 
 def make(sources: Path) -> None:
-    data = examples(sources)
+    texts = [text for text in sentences(sources) if is_usable(text)]
+    heard = Counter(word for text in texts for word in words_of(text))
+    common = {word for word, _ in heard.most_common(COMMON)}
+    told = examples(texts, common)
+    times = Counter(trait for found, _ in told for trait in found)
+    data = [
+        ([weight_of(trait) for trait in found if times[trait] >= RARE], whole)
+        for found, whole in told
+    ]
     held = len(data) // 20
     weights, bias = trained(data[held:])
     scale = np.abs(weights).max() / 127
     weights = np.rint(weights / scale).astype(np.int8)
     OUT.parent.mkdir(exist_ok=True)
-    np.savez_compressed(OUT, weights=weights, scale=np.float32(scale), bias=np.float32(bias))
-    odds = np.array([bias + weights[names].sum() * scale for names, _ in data[:held]])
+    np.savez_compressed(
+        OUT, weights=weights, scale=np.float32(scale), bias=np.float32(bias),
+        common=" ".join(sorted(common)),
+    )  # fmt: skip
+    odds = np.array([bias + weights[found].sum() * scale for found, _ in data[:held]])
     whole = np.array([whole for _, whole in data[:held]])
     print(
         f"{len(data)} examples, AUC {area(odds[whole == 1], odds[whole == 0]):.3f} on a 20th kept"
     )
-    words = Words(weights.astype(np.float32) * scale, bias)
+    words = Words(weights.astype(np.float32) * scale, bias, common)
     for text in ("What time is it", "What is the", "I would like to", "Tell me a joke"):
         print(f"  {words.log_odds(text):5.1f}  {text}")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +22,22 @@ from moss_engine.audio.turn_judge import (
 )
 from moss_engine.audio.turn_taking import END_S, LOOK_S, RATE_HZ
 from tests.audio.test_turn_taking import SAMPLE
+
+
+REPORT = Path(__file__).resolve().parents[2] / "assets" / "bench" / "turn_judge.json"
+
+
+def test_the_judge_is_what_was_tuned():
+    """By `python -m scripts.turns tune`, on turns that do not test it."""
+    tuned = json.loads(REPORT.read_text())
+    weights = {name: tuple(found) for name, found in tuned["weights"].items()}
+    assert weights == {
+        "both": turn_judge.BOTH,
+        "words": turn_judge.WORDS_ALONE,
+        "melody": turn_judge.MELODY_ALONE,
+    }
+    assert tuple(tuned["levels"]) == turn_judge.LEVELS
+    assert tuple(tuned["waits_s"]) == turn_judge.WAITS_S
 
 
 @pytest.mark.parametrize(

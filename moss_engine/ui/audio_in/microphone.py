@@ -15,7 +15,7 @@ from moss_engine.api.request import Speech
 from moss_engine.audio.file import MIN_S, SILENCE_PEAK
 from moss_engine.audio.follower import Heard
 from moss_engine.audio.hearing import Hearing, Paused, Understanding
-from moss_engine.audio.turn_taking import RATE_HZ, Change, interrupts, is_murmur
+from moss_engine.audio.turn_taking import RATE_HZ, Change, is_murmur
 from moss_engine.ui.audio_in.ingest import JOIN, AudioIngest, Recording
 
 LOOK_S = 0.35  # of new speech, whose words are shown
@@ -138,7 +138,8 @@ class MicSession:
             # Another language than the recogniser's is none to a checkpoint that hears by itself.
             if is_murmur(words.text):
                 return None
-            if turn.interrupts and not interrupts(words.text, turn.spoken_s, self._saying):
+            meant = self._hearing.meant(words.text, turn.spoken_s, self._saying)
+            if turn.interrupts and not meant:
                 return None
         return self._keep(turn.pcm, await understood.speech(turn.num_spoken))
 

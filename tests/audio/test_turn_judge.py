@@ -23,7 +23,6 @@ from moss_engine.audio.turn_judge import (
 from moss_engine.audio.turn_taking import END_S, LOOK_S, RATE_HZ
 from tests.audio.test_turn_taking import SAMPLE
 
-
 REPORT = Path(__file__).resolve().parents[2] / "assets" / "bench" / "turn_judge.json"
 
 

@@ -63,7 +63,7 @@ class ChatServer:
 
         body: dict[str, Any] = {"model": self.model, "messages": messages}
         body |= {"stream": True, "max_tokens": MAX_TOKENS, **_offered(tools)}
-        calls = _Calls(self.host)
+        calls, is_whole = _Calls(self.host), False
         limits = httpx.Timeout(CONNECT_S, read=SILENT_S)
         num_chars, begun_s = 0, self._clock()
         try:
@@ -74,13 +74,19 @@ class ChatServer:
                 left_s = WHOLE_S - (self._clock() - begun_s)
                 async with aclosing(self._events(answer, left_s)) as events:
                     async for event in events:
-                        delta = _delta(event, self.host)
+                        if event == "[DONE]":
+                            is_whole = True
+                            break
+                        delta, ends = _delta(event, self.host)
+                        is_whole = is_whole or ends
                         piece = _content(delta, self.host)
                         num_chars += len(piece) + calls.add(delta)
                         if num_chars > MAX_CHARS:
                             raise self._endless()
                         if piece:
                             yield piece
+            if not is_whole:
+                raise BrainError(f"The brain at {self.host} broke off; ask again.")
             for call in calls.whole():
                 yield call
         except httpx.ConnectError:
@@ -134,8 +140,8 @@ class ChatServer:
         )
 
     async def _events(self, answer: httpx.Response, left_s: float) -> AsyncGenerator[str, None]:
-        """The data of server-sent events, to [DONE] or the end; `left_s` is how long they may be
-        waited for, not counting what is done with them in between."""
+        """The data of server-sent events; `left_s` is how long they may be waited for, not counting
+        what is done with them in between."""
         rest, asked_s = b"", self._clock()
         async for block in answer.aiter_raw():
             left_s -= self._clock() - asked_s
@@ -148,11 +154,8 @@ class ChatServer:
                 )
             for line in lines:
                 if line.startswith(b"data:"):
-                    data = line[5:].strip().decode("utf-8", "replace")
-                    if data == "[DONE]":
-                        return
                     await asyncio.sleep(0)  # many may come at once
-                    yield data
+                    yield line[5:].strip().decode("utf-8", "replace")
             asked_s = self._clock()
 
     def _endless(self) -> BrainError:
@@ -224,20 +227,21 @@ def _no_answer(host: str) -> BrainError:
     return BrainError(f"The brain at {host} sent something that is no answer; check --brain.")
 
 
-def _delta(data: str, host: str) -> dict[str, Any]:
-    """What one event adds; raises BrainError where it is not as agreed."""
+def _delta(data: str, host: str) -> tuple[dict[str, Any], bool]:
+    """What one event adds, and whether nothing comes behind it; raises BrainError where it is not
+    as agreed."""
     try:
         event: Any = json.loads(data)
         if "error" in event:
             quoted = _whole(str(event["error"]))[:QUOTED_CHARS]
             raise BrainError(f"The brain at {host} failed ({quoted}); ask again.")
-        choices = event["choices"]
-        delta = (choices[0].get("delta") or {}) if choices else {}
+        choice = event["choices"][0] if event["choices"] else {}
+        delta, ends = choice.get("delta") or {}, bool(choice.get("finish_reason"))
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         raise _no_answer(host) from None
     if not isinstance(delta, dict):
         raise _no_answer(host)
-    return delta
+    return delta, ends
 
 
 def _content(delta: dict[str, Any], host: str) -> str:
@@ -260,36 +264,61 @@ class _Calls:
 
     def __init__(self, host: str):
         self._host = host
-        self._found: dict[int, list[str]] = {}  # id, name and arguments by their place
+        self._found: list[list[str]] = []  # id, name and arguments
+        self._last: dict[int, list[str]] = {}  # by their index
 
     def add(self, delta: dict[str, Any]) -> int:
         """How many characters a delta has of them; raises BrainError where it is not as agreed."""
         num_chars = 0
         try:
             for piece in delta.get("tool_calls") or ():
-                place = piece.get("index")
-                place = len(self._found) if place is None else int(place)
                 said = piece.get("function") or {}
                 texts = [piece.get("id") or "", said.get("name") or "", said.get("arguments") or ""]
                 if not all(isinstance(text, str) for text in texts):
                     raise TypeError("a call is made of texts")
                 texts = [_whole(text) for text in texts]
                 num_chars += sum(map(len, texts))
-                call = self._found.setdefault(place, ["", "", ""])
+                call = self._at(piece.get("index"), texts[0])
                 call[0], call[1] = call[0] or texts[0], call[1] or texts[1]
                 call[2] += texts[2]
-        except (TypeError, ValueError, AttributeError):
+        except (TypeError, ValueError, OverflowError, AttributeError):
             raise _no_answer(self._host) from None
-        if len(self._found) > MAX_CALLS or not all(call[1] for call in self._found.values()):
+        if len(self._found) > MAX_CALLS or not all(call[1] for call in self._found):
             raise _no_answer(self._host)
         return num_chars
 
+    def _at(self, index: Any, name: str) -> list[str]:
+        """The call that a piece belongs to: the last one of its index, but for another id, as some
+        servers give all of their calls the same index."""
+        place = len(self._found) if index is None else int(index)
+        known = self._last.get(place)
+        if known is None or (name and known[0] not in ("", name)):
+            known = self._last[place] = ["", "", ""]
+            self._found.append(known)
+        return known
+
     def whole(self) -> list[ToolCall]:
-        """In the order of their places; one without an id gets one."""
-        return [
-            ToolCall(name or f"call_{secrets.token_hex(12)}", function, arguments or "{}")
-            for _, (name, function, arguments) in sorted(self._found.items())
-        ]
+        """In the order in which they began; one without an id of its own gets one. Raises
+        BrainError where the arguments of one are none."""
+        names = set[str]()
+        found = []
+        for name, function, arguments in self._found:
+            if not _is_object(arguments or "{}"):
+                raise BrainError(
+                    f"The brain at {self._host} called {function[:QUOTED_CHARS]} with arguments "
+                    "that are no JSON object; ask again."
+                )
+            name = f"call_{secrets.token_hex(12)}" if name in ("", *names) else name
+            names.add(name)
+            found.append(ToolCall(name, function, arguments or "{}"))
+        return found
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _offered(tools: Tools | None) -> dict[str, Any]:

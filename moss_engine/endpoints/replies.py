@@ -26,6 +26,7 @@ from moss_engine.api.events import (
 from moss_engine.api.request import Request, Speech, Text
 from moss_engine.api.service import SpeechService
 from moss_engine.api.tokens import Modality, SpecialIds, spoken_codes
+from moss_engine.api.transcript import Word
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
 from moss_engine.endpoints.server import Server
@@ -197,6 +198,12 @@ class Streamed(Response):
 def told_ignored(names: list[str]) -> dict[str, str]:
     """The header that names the fields of a request that had no effect."""
     return {IGNORED: ", ".join(names)} if names else {}
+
+
+def word_value(word: Word) -> dict[str, Any]:
+    """A word and when it is said, in seconds, as OpenAI tells it."""
+    text = word.text.rstrip(".,;:?!\u2026")
+    return {"word": text, "start": round(word.start_s, 3), "end": round(word.end_s, 3)}
 
 
 def server_sent(value: dict[str, Any]) -> bytes:

@@ -23,7 +23,13 @@ from moss_engine.endpoints.bodies import (
     without_effect,
 )
 from moss_engine.endpoints.errors import ApiError, of_moss, of_validation
-from moss_engine.endpoints.replies import EVENT_STREAM, server_sent, told_ignored, unless_gone
+from moss_engine.endpoints.replies import (
+    EVENT_STREAM,
+    server_sent,
+    told_ignored,
+    unless_gone,
+    word_value,
+)
 from moss_engine.endpoints.server import Server
 
 
@@ -95,14 +101,7 @@ def _answer(body: TranscriptionBody, transcript: Transcript) -> Response:
     if "segment" in body.timestamp_granularities:
         whole["segments"] = [_segment(number, caption) for number, caption in enumerate(found)]
     if "word" in body.timestamp_granularities:
-        whole["words"] = [
-            {
-                "word": word.text.rstrip(".,;:?!\u2026"),
-                "start": round(word.start_s, 3),
-                "end": round(word.end_s, 3),
-            }
-            for word in transcript.words
-        ]
+        whole["words"] = list(map(word_value, transcript.words))
     return JSONResponse({**whole, "usage": usage})
 
 

@@ -14,6 +14,7 @@ import httpx
 import numpy as np
 import openai
 import pytest
+import websockets.sync.client
 
 from moss_engine.api.errors import EngineFaultError
 from moss_engine.api.request import Reply, Speech, Text
@@ -241,6 +242,41 @@ def test_calls_are_streamed(thinking):
     assert [(c.index, c.function.name) for c in calls] == [(0, "get_weather"), (1, "get_weather")]
     assert calls[0].function.arguments == '{"city": "Rome"}'
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
+
+
+def test_a_chat_server_that_breaks_off_in_a_call_ends_in_a_sentence_at_every_door(thinking):
+    chat, url = thinking
+    half = {"index": 0, "id": "c1", "function": {"name": "get_weather", "arguments": '{"ci'}}
+
+    def breaks_off(handler) -> None:
+        chat.begin(handler)
+        chat.send(handler, {"choices": [{"delta": {"tool_calls": [half]}}]})
+
+    tool = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
+    aloud = SPOKEN | {"audio": {"voice": "default", "format": "pcm16"}}
+    was, chat.script = chat.script, breaks_off
+    try:
+        for stream in (False, True):
+            asked = {"model": MODEL, "input": "Weather?", "tools": [tool], "stream": stream}
+            for answer in (
+                post(url, tools=[WEATHER], stream=stream),
+                post(url, tools=[WEATHER], stream=stream, **aloud),
+                httpx.post(f"{url}/v1/responses", json=asked, timeout=20),
+            ):
+                assert answer.status_code == (200 if stream else 502)
+                assert "broke off; ask again." in answer.text and "[DONE]" not in answer.text
+                assert "get_weather" not in answer.text
+        with websockets.sync.client.connect(f"ws{url[4:]}/v1/realtime?model={MODEL}") as door:
+            for kind in (["text"], ["audio"]):
+                door.send(json.dumps({"type": "session.update", "session": {
+                    "type": "realtime", "output_modalities": kind, "tools": [tool]}}))  # fmt: skip
+                door.send(json.dumps({"type": "response.create"}))
+                while (told := json.loads(door.recv(20)))["type"] != "response.done":
+                    assert "function_call" not in told["type"]
+                error = told["response"]["status_details"]["error"]
+                assert "broke off; ask again." in error["message"]
+    finally:
+        chat.script = was
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 
 from moss_engine.api.errors import BrainError, ConfigError
 from moss_engine.api.events import AudioChunk, Failed, Finished, FinishReason, Thought
-from moss_engine.api.request import Message, Text
+from moss_engine.api.request import Message, Text, ToolCall
 from moss_engine.api.service import stream
 from moss_engine.build import open_brain
 from moss_engine.config import TalkConfig
@@ -200,6 +200,17 @@ def streamed(data: bytes):
     return status(200, data, "text/event-stream")
 
 
+def calls(*pieces: tuple[float, str, str], end: bytes = b"data: [DONE]\n\n"):
+    """A stream of calls of `look`, each of an index, an id and arguments."""
+    data = b""
+    for index, name, arguments in pieces:
+        piece = {"index": index, "id": name, "function": {"name": "look", "arguments": arguments}}
+        event = {"choices": [{"delta": {"tool_calls": [piece]}}]}
+        data += b"data: " + json.dumps(event).encode() + b"\n\n"
+    return streamed(data + end)
+
+
+HALF, WHOLE = '{"at": "th', '{"at": "the sky"}'
 WRONG = [
     (status(401), "MOSS_BRAIN_KEY"),
     (status(404, b'{"error": "no model tiny"}'), "no model tiny.*--brain-model"),
@@ -212,6 +223,13 @@ WRONG = [
     (streamed(b'data: {"error": "out of memory"}\n\n'), "out of memory"),
     (streamed(b"data: [DONE]\n\n"), "nothing to say"),
     (streamed(b"data: " + b"x" * (1 << 21)), "without an end"),
+    (streamed(b'data: {"choices": [{"delta": {"content": "It is"}}]}\n\n'), "broke off"),
+    (calls((0, "a", WHOLE), end=b""), "broke off"),
+    (calls((0, "a", WHOLE), (1, "b", HALF), end=b""), "broke off"),
+    (calls((0, "a", HALF)), "called look with arguments that are no JSON object"),
+    (calls((0, "a", WHOLE), (1, "b", "[1]")), "called look with arguments that are no JSON object"),
+    (calls((0, "a", '{"at":' * 5000)), "called look with arguments that are no JSON object"),
+    (calls((float("inf"), "a", WHOLE)), "no answer"),
 ]
 
 
@@ -220,6 +238,14 @@ async def test_what_is_wrong_with_it_is_a_sentence(llm, chat, script, sentence):
     chat.script = script
     with pytest.raises(BrainError, match=sentence):
         await parts(llm)
+
+
+@pytest.mark.parametrize("pieces", [((0, "a"), (1, "a")), ((0, "a"), (0, "b")), ((0, ""), (1, ""))])
+async def test_calls_that_share_an_id_or_a_place_stay_apart(llm, chat, pieces):
+    chat.script = calls(*((*piece, WHOLE) for piece in pieces))
+    found = [part for part in await parts(llm) if isinstance(part, ToolCall)]
+    assert [call.arguments for call in found] == [WHOLE, WHOLE]
+    assert len({call.id for call in found}) == 2 and all(call.id for call in found)
 
 
 async def test_an_endless_answer_is_cut_and_what_was_said_stays(llm, chat, monkeypatch):

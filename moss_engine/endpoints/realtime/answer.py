@@ -31,7 +31,7 @@ from moss_engine.endpoints.ahead import Ahead
 from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
 from moss_engine.endpoints.realtime.conversation import Conversation, Item
 from moss_engine.endpoints.realtime.session import FORMATS, LAWS, Session, warning
-from moss_engine.endpoints.replies import Usage
+from moss_engine.endpoints.replies import Usage, word_value
 from moss_engine.endpoints.server import Server
 
 Emit = Callable[..., Awaitable[None]]
@@ -259,10 +259,12 @@ class Answer:
         if self._session.speaks:
             if self._encoder is not None and not self.cancelled:
                 await self._sound(self._encoder.flush())
-            words = self.item.transcript
+            transcript = self.item.transcript
+            timed = self.item.timed(self._server.info.sample_rate_hz)
+            told = {"transcript": transcript, "words": list(map(word_value, timed))}
             await self._part("response.output_audio.done")
-            await self._part("response.output_audio_transcript.done", transcript=words)
-            part = {"type": "audio", "transcript": words}
+            await self._part("response.output_audio_transcript.done", **told)
+            part = {"type": "audio", "transcript": transcript}
         else:
             await self._part("response.output_text.done", text=self.item.text)
             part = {"type": "text", "text": self.item.text}

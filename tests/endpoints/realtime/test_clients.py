@@ -384,6 +384,11 @@ async def test_words_of_an_answer_come_with_their_times(connect, service):
     deltas = [e for e in events if e.type == "response.output_audio_transcript.delta"]
     starts = [e.model_extra["start_ms"] for e in deltas]
     assert starts == sorted(starts) and starts[0] == 0 and starts[-1] < 1200
+    (done,) = (e for e in events if e.type == "response.output_audio_transcript.done")
+    words = done.model_extra["words"]
+    assert [word["word"] for word in words] == ["One", "two", "three", "four", "five", "six"]
+    times = [word[name] for word in words for name in ("start", "end")]
+    assert times == sorted(times) and times[0] == 0 and times[-1] < 1.2
 
 
 async def test_what_is_set_and_sent_back_is_bounded(connect):

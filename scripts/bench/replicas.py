@@ -9,8 +9,6 @@ then N replicas with the same --out, which holds what one service carries (or gi
     upgrade:SHARE   all replicas are replaced under them, one after another
     deaths:ROUNDS   so often: --one listeners of each service ask once, a replica is killed under
                     them, and its successor is waited for
-    way:N           N listeners of one replica that computes nothing: from a chunk being made to
-                    its listener, and what that costs; alone in --parts
 
 The listeners of replicas are in --pages page processes. On GPUs the network has the full size and
 random weights. Times are those of the machine's monotonic clock, which all processes share.
@@ -27,7 +25,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -36,10 +34,10 @@ from typing import Any
 import numpy as np
 
 from moss_engine.api.errors import ConfigError
-from moss_engine.api.events import AudioChunk, FinishReason
+from moss_engine.api.events import FinishReason
 from moss_engine.api.info import ServiceInfo
-from moss_engine.api.request import Message, Request, Text
-from moss_engine.api.service import StartableService, request_of, stream
+from moss_engine.api.request import Request, Text
+from moss_engine.api.service import StartableService, request_of
 from moss_engine.build import build_service, settled
 from moss_engine.cluster.service import ClusterService
 from moss_engine.config import EngineConfig, TalkConfig
@@ -100,8 +98,6 @@ def run(args: argparse.Namespace, report: Report) -> None:
             report.add(alone=found | {"hold": hold(Run(args, size, service), held)})
         finally:
             service.close()
-    elif args.parts.startswith("way:"):
-        way(args, report)
     else:
         one = args.one or report.values.get("alone", {}).get("hold", {}).get("listeners")
         if not one:
@@ -215,14 +211,14 @@ class Run:
         pages = self.args.pages
         shares = [num // pages + (i < num % pages) for i in range(pages)]
         return [
-            self._pages.submit(listen_on_page, self.size, share, per_s / pages, stay_s)
+            self._pages.submit(on_page, listen, self.size, share, per_s / pages, stay_s)
             for share in shares
         ]
 
     def ask_once(self, num: int, number: int) -> Sequence[Future[list[Heard]]]:
         """A long reply for each of so many listeners, from the first page."""
         assert self._pages is not None
-        return [self._pages.submit(listen_once_on_page, self.size, num, number)]
+        return [self._pages.submit(on_page, listen_once, self.size, num, number)]
 
     def busiest(self) -> Any:
         """The card of the replica with the most replies."""
@@ -284,14 +280,9 @@ def open_page(address: str) -> None:
     _page.start()
 
 
-def listen_on_page(size: Size, num: int, per_s: float, stay_s: float) -> Crowd:
+def on_page(what: Callable[..., Coroutine[Any, Any, Any]], *given: Any) -> Any:
     assert _page is not None
-    return asyncio.run(listen(_page, size, num, per_s, stay_s))
-
-
-def listen_once_on_page(size: Size, num: int, number: int) -> list[Heard]:
-    assert _page is not None
-    return asyncio.run(listen_once(_page, size, num, number))
+    return asyncio.run(what(_page, *given))
 
 
 def replicated(args: argparse.Namespace, size: Size, one: int, report: Report) -> None:
@@ -435,46 +426,6 @@ def upgrade(run: Run, num: int, replace_all: Any) -> dict[str, Any]:
         **lateness(found.heard, begun_s, end_s),
         "moved": sum(len(h.replicas) > 1 for h in found.heard),
     }
-
-
-def way(args: argparse.Namespace, report: Report) -> None:
-    """From one scripted replica to a page in this process."""
-    from scripts.bench.scripted_replica import CHUNK_S, INFO, scripted_fleet
-
-    async def ways_ms(service: ClusterService, num: int, chunks: int) -> list[float]:
-        async def hear(index: int) -> list[float]:
-            await asyncio.sleep(index * CHUNK_S / num)
-            messages, name = (Message("user", Text(str(chunks))),), f"{num} {index}"
-            request = Request(name, name, messages, INFO.modes[0].name, INFO.sampling)
-            return [
-                1000 * (time.monotonic() - float(event.samples[:2].copy().view(np.float64)[0]))
-                async for event in stream(service, request)
-                if isinstance(event, AudioChunk)
-            ]
-
-        found = await asyncio.gather(*map(hear, range(num)))
-        return [way_ms for ways in found for way_ms in ways]
-
-    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
-        service = ClusterService(scripted_fleet(Path(folder)))
-        service.start()
-        pids = os.getpid(), asyncio.run(service.replicas())[0].pid
-        asyncio.run(ways_ms(service, 4, 5))  # warms up
-        for part in args.parts.split(","):
-            num, begun_s = int(part.removeprefix("way:")), time.monotonic()
-            before = [cpu_s(pid) for pid in pids]
-            ways = asyncio.run(ways_ms(service, num, round(args.hold_s / CHUNK_S)))
-            wall_s = time.monotonic() - begun_s
-            page, replica = (cpu_s(pid) - b for pid, b in zip(pids, before, strict=True))
-            p50, p95 = np.percentile(ways, (50, 95))
-            report.add(**{part: {
-                "chunks": len(ways),
-                "way_median_ms": round(float(p50), 2),
-                "way_p95_ms": round(float(p95), 2),
-                "page_cores_per_100": round(100 * page / num / wall_s, 2),
-                "replica_cores_per_100": round(100 * replica / num / wall_s, 2),
-            }})  # fmt: skip
-        service.close()
 
 
 def capacity(crowd: Crowd) -> tuple[int, int | None]:

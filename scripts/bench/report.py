@@ -95,6 +95,7 @@ def parts_of(reports: Reports) -> Iterator[list[str]]:
         if "torch_runtime" in report:
             yield engine_part(report)
     yield parity_part(reports)
+    yield text_part(reports["patterns"])
 
 
 def load_parts(reports: Reports) -> list[list[str]]:
@@ -412,6 +413,14 @@ def parity_part(reports: Reports) -> list[str]:
         "**The built-in voice from an engine file** against the torch runtime in the same number"
     )
     return [f"{title} format", "", *table(heads, rows)]
+
+
+def text_part(found: Report) -> list[str]:
+    """What texts take that are made to take long."""
+    shown = {"spoken_text": "what is said", "doubt": "its language", "calculator": "a sum"}
+    rows = [(what, found[n]["worst_ms"], found[n]["growth"]) for n, what in shown.items()]
+    title = f"The worst of {found['patterns']} texts of {found['characters']:,} characters"
+    return [f"{title}:", "", *table(("found is", "processor, ms", "most by a doubling"), rows)]
 
 
 # The README's one table

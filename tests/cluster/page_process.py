@@ -14,7 +14,7 @@ from moss_engine.api.service import stream
 from moss_engine.cluster.build import open_fleet
 from moss_engine.cluster.service import ClusterService
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
-from scripts.bench.scripted_replica import INFO
+from tests.cluster.scripted_replica import INFO
 
 
 async def ask(service: ClusterService, name: str, num_chunks: str) -> None:

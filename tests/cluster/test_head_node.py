@@ -33,7 +33,7 @@ PATIENCE_S = 300.0
 HEAD = """
 import sys
 from pathlib import Path
-from scripts.bench.scripted_replica import scripted_fleet
+from tests.cluster.scripted_replica import scripted_fleet
 fleet = scripted_fleet(Path(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.read()

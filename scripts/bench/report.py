@@ -418,7 +418,7 @@ def parity_part(reports: Reports) -> list[str]:
 def text_part(found: Report) -> list[str]:
     """What texts take that are made to take long."""
     shown = {"spoken_text": "what is said", "doubt": "its language", "calculator": "a sum"}
-    rows = [(what, found[n]["worst_ms"], found[n]["growth"]) for n, what in shown.items()]
+    rows = [(what, found[n]["worst_ms"], found[n]["growth"] or "-") for n, what in shown.items()]
     title = f"The worst of {found['patterns']} texts of {found['characters']:,} characters"
     return [f"{title}:", "", *table(("found is", "processor, ms", "most by a doubling"), rows)]
 

@@ -27,8 +27,8 @@ from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.ui.config import PageConfig
 from moss_engine.ui.server import launch
 from scripts.bench.common import Report, machine, spread
-from scripts.judges.sentences import EVERYDAY, HARVARD
 from scripts.judges.times import word_errors
+from scripts.sentences import EVERYDAY, HARVARD
 
 TIMES, REST_S = 20, 0.4
 BODY = '{"model": "nano", "input": "Good morning, how are you today?", "response_format": "pcm"}'

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import time
 
+import h11
 import pytest
 import uvicorn
 
@@ -123,6 +124,38 @@ async def test_what_comes_of_a_body_behind_its_answer_is_no_request(monkeypatch,
         writer.write(rest + b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
         assert answer.startswith(ANSWERED) and answer.count(b"HTTP/1.1") == 1
+        writer.close()
+
+
+@pytest.mark.parametrize("path", [b"/", b"/early"])
+async def test_thousands_of_tiny_pieces_leave_others_their_turn(monkeypatch, path):
+    taken, longest = 0, 0
+
+    def counted(conn):
+        nonlocal taken
+        event = usual(conn)
+        taken += isinstance(event, h11.Data)
+        return event
+
+    async def watch():
+        nonlocal taken, longest
+        while True:
+            taken = 0
+            await asyncio.sleep(0)
+            longest = max(longest, taken)
+
+    usual = connections.Counting.next_event
+    monkeypatch.setattr(connections.Counting, "next_event", counted)
+    async with served(monkeypatch) as connect:
+        reader, writer = await connect()
+        watching = asyncio.ensure_future(watch())
+        head = b"POST " + path + b" HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        writer.write(head + b"1\r\nx\r\n" * 30_000 + b"0\r\n\r\n")
+        answer = await asyncio.wait_for(reader.readuntil(b"xx"), PATIENCE_S)
+        watching.cancel()
+        assert answer.startswith(ANSWERED) and 0 < longest <= 2 * connections.PIECES_AT_ONCE
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert (await asyncio.wait_for(reader.read(), PATIENCE_S)).startswith(ANSWERED)
         writer.close()
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import h11
 from uvicorn.config import HTTP_PROTOCOLS, WS_PROTOCOLS
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
@@ -37,6 +38,7 @@ UNSENT_BYTES = 4 * 1024  # what waits for that, here and in the system
 MAX_UNREAD_BYTES = 32 << 20  # of messages on an address's WebSockets that nobody has taken yet
 FEW_BYTES = 64 * 1024  # of one WebSocket, which are always let in
 FRAME_BYTES = 64  # that a part of a message costs beside its content
+PIECES_AT_ONCE = 16  # of a connection's bodies, in a round of the event loop
 
 
 def max_connections() -> int:
@@ -63,22 +65,39 @@ def bounded() -> Iterator[None]:
 
 
 class Counting(h11.Connection):
-    """`num_missing` bytes of the request's body have not come yet, where it said how long it is."""
+    """`num_missing` bytes of the request's body have not come yet, where it said how long it is;
+    behind `num_pieces` more pieces of it nothing more seems to be there."""
 
     num_missing = 0
+    num_pieces = PIECES_AT_ONCE
+    last: Any = h11.NEED_DATA
 
     def next_event(self) -> Any:
-        event = super().next_event()
+        if not self.num_pieces:
+            return h11.NEED_DATA
+        self.last = event = super().next_event()
         if isinstance(event, h11.Request):
             self.num_missing = int(dict(event.headers).get(b"content-length", 0))
         elif isinstance(event, h11.Data):
             self.num_missing -= len(event.data)
+            self.num_pieces -= 1
         return event
+
+
+class Flow(FlowControl):
+    """Reads nothing while `is_held`."""
+
+    is_held = False
+
+    def resume_reading(self) -> None:
+        if not self.is_held:
+            super().resume_reading()
 
 
 class Connection(H11Protocol):
     """One connection of a uvicorn server. What is still sent of a body that was answered already is
-    thrown away unread, which costs far less than the reading."""
+    thrown away unread, which costs far less than the reading. Of what came at once, which may be
+    thousands of chunks of a byte, only some pieces are taken before others have their turn."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -87,6 +106,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.flow = Flow(transport)
         self._began_s = self._heard_s = self.loop.time()
         self._unread_since_s: float | None = None
         self._timer = self.loop.call_later(CHECK_S, self._check)
@@ -108,6 +128,26 @@ class Connection(H11Protocol):
         self._num_unwanted -= unwanted
         if len(data) > unwanted:
             super().data_received(data[unwanted:])
+
+    def handle_events(self) -> None:
+        if self.flow.is_held:
+            return
+        self._asked.num_pieces = PIECES_AT_ONCE
+        super().handle_events()
+        if not self._asked.num_pieces:
+            self.flow.is_held = True
+            self.flow.pause_reading()
+            self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self.flow.is_held = False
+        if self.transport.is_closing():
+            return
+        self.handle_events()
+        if self.flow.is_held or self._asked.last is not h11.NEED_DATA:
+            return
+        if self.cycle is None or len(self.cycle.body) <= HIGH_WATER_LIMIT:
+            self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
         self._began_s = self.loop.time()
@@ -157,7 +197,7 @@ class Connection(H11Protocol):
     def _is_overdue(self, now_s: float) -> bool:
         if self.is_idle:
             return now_s - self._began_s > HEAD_S
-        if self.cycle.more_body and not self.flow.read_paused:
+        if self.cycle.more_body and (self.flow.is_held or not self.flow.read_paused):
             return now_s - self._began_s > BODY_S or now_s - self._heard_s > PIECE_S
         return self._unread_since_s is not None and now_s - self._unread_since_s > UNREAD_S
 

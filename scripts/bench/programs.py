@@ -83,7 +83,7 @@ class Stamped(ReplyWrapper):
 
     def __init__(self, reply: Any, made_s: list[float]):
         super().__init__(reply)
-        self._made_s = made_s
+        self._made_s, self._accepted_s = made_s, reply.accepted_s
 
     async def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:
         is_first = True
@@ -91,7 +91,7 @@ class Stamped(ReplyWrapper):
             async for event in events:
                 if is_first and isinstance(event, AudioChunk):
                     is_first = False
-                    self._made_s.append(self._reply.accepted_s + event.time_s)
+                    self._made_s.append(self._accepted_s + event.time_s)
                 yield event
 
 

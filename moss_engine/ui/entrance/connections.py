@@ -106,7 +106,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.flow = Flow(transport)
+        self.flow = self._flow = Flow(transport)
         self._began_s = self._heard_s = self.loop.time()
         self._unread_since_s: float | None = None
         self._timer = self.loop.call_later(CHECK_S, self._check)
@@ -130,21 +130,21 @@ class Connection(H11Protocol):
             super().data_received(data[unwanted:])
 
     def handle_events(self) -> None:
-        if self.flow.is_held:
+        if self._flow.is_held:
             return
         self._asked.num_pieces = PIECES_AT_ONCE
         super().handle_events()
         if not self._asked.num_pieces:
-            self.flow.is_held = True
+            self._flow.is_held = True
             self.flow.pause_reading()
             self.loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        self.flow.is_held = False
+        self._flow.is_held = False
         if self.transport.is_closing():
             return
         self.handle_events()
-        if self.flow.is_held or self._asked.last is not h11.NEED_DATA:
+        if self._flow.is_held or self._asked.last is not h11.NEED_DATA:
             return
         if self.cycle is None or len(self.cycle.body) <= HIGH_WATER_LIMIT:
             self.flow.resume_reading()
@@ -197,7 +197,7 @@ class Connection(H11Protocol):
     def _is_overdue(self, now_s: float) -> bool:
         if self.is_idle:
             return now_s - self._began_s > HEAD_S
-        if self.cycle.more_body and (self.flow.is_held or not self.flow.read_paused):
+        if self.cycle.more_body and (self._flow.is_held or not self.flow.read_paused):
             return now_s - self._began_s > BODY_S or now_s - self._heard_s > PIECE_S
         return self._unread_since_s is not None and now_s - self._unread_since_s > UNREAD_S
 

@@ -189,6 +189,7 @@ def measure_decode(
         times_ms = device_times_ms(runtime.decode_again(batch))
         add_figure(report, name, times_ms, "device", limit_ms, dtype)
         for how, text_logits in (("rows drawn", True), ("speaking, rows drawn", False)):
+            runtime.step(step, gpu.sampling(config, batch, text_logits=text_logits))
             again = runtime.decode_again(batch, text_logits=text_logits, draw=True)
             least_ms = gpu.decode_limit_ms(
                 config,

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from moss_engine.api.tokens import Row
+from moss_engine.api.request import ChannelSampling, Sampling
+from moss_engine.api.tokens import Modality, Row
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.layout import FORMATS as BITS
 from moss_engine.models.layout import bits_of_format
 from moss_engine.runtime import memory
-from moss_engine.runtime.base import Limits, ScheduledSequence
+from moss_engine.runtime.base import BatchSampling, Limits, ScheduledSequence, SequenceSampling
 from moss_engine.runtime.roofline import needs_of
 from scripts.bench.common import Report
 
@@ -240,6 +241,19 @@ def sequence(
     """`count` new rows of the `index`-th sequence in the pool."""
     table = tuple(range(index * blocks_each, (index + 1) * blocks_each))
     return ScheduledSequence(rows_of(count, config, index), cached, table, True)
+
+
+def sampling(config: ModelConfig, batch: int, *, text_logits: bool) -> BatchSampling:
+    """How the rows of a decode step of `batch` are drawn: text where there are logits of it, else
+    what is spoken."""
+    modality = Modality.TEXT if text_logits else Modality.AUDIO
+    values = ChannelSampling(temperature=0.8, top_k=40, top_p=0.95, repetition_penalty=1.1)
+    names = tuple(map(str, range(batch)))
+    parts = (
+        SequenceSampling(name, (), 0, Sampling(values, values, 512, 0, seed), modality)
+        for seed, name in enumerate(names)
+    )
+    return BatchSampling(tuple(parts), config.special, finished=names)
 
 
 def make_runtime(

@@ -27,8 +27,8 @@ class Column(enum.IntEnum):
     sampling parameter has the column of its name; one without is drawn by the plain rules.
 
     Ids from `first_forbidden` on and the id `forbidden` are not drawn, nor, where `allowed` is an
-    id, any but this and `also_allowed`. `noted` is what the channel's history gets instead of the
-    id that was drawn. NO_ID stands for none.
+    id, any but this and `also_allowed`. `noted` is what the channel's history gets instead of an
+    id that is drawn: where it is one, nothing is drawn and the result is 0. NO_ID stands for none.
     """
 
     place = 0
@@ -91,24 +91,25 @@ def _best_of_tile_kernel(text_ptr, audio_ptr, values_ptr, seen_ptr, best_ptr, ba
         scores = tl.load(audio_ptr + row.to(tl.int64) * audio_size + ids, mask=inside, other=0.0)
     is_bad = tl.sum((scores - scores != 0.0).to(tl.int32), 0)
     tl.store(bad_ptr + row * num_tiles + tile, is_bad)
-    penalty = _value(values_ptr, row, channel, _PENALTY).to(tl.float32)
-    if penalty != 1.0:
-        place = _value(values_ptr, row, channel, _PLACE).to(tl.int64)
-        seen = tl.load(seen_ptr + place * (text_size + audio_size) + channel * text_size + ids,
-                       mask=inside, other=0)
-        scores = tl.where(seen != 0,
-                          tl.where(scores < 0, scores * penalty, tl.div_rn(scores, penalty)),
-                          scores)
-    temperature = _value(values_ptr, row, channel, _TEMPERATURE).to(tl.float32)
-    if temperature > 0.0:
-        scores = tl.div_rn(scores, temperature)
-    scores = tl.where(_is_forbidden(values_ptr, row, channel, ids), float("-inf"), scores)
-    bits = scores.to(tl.int32, bitcast=True)
-    order = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    keys = (order.to(tl.int64) << 32) | (0x7FFFFFFF - ids).to(tl.int64)
-    keys = tl.where(inside, keys, _NEGATIVE)
-    at = best_ptr + (row * num_tiles + tile).to(tl.int64) * KEEP + tl.arange(0, KEEP)
-    tl.store(at, tl.topk(keys, KEEP))
+    if _value(values_ptr, row, channel, _NOTED) < 0:
+        penalty = _value(values_ptr, row, channel, _PENALTY).to(tl.float32)
+        if penalty != 1.0:
+            place = _value(values_ptr, row, channel, _PLACE).to(tl.int64)
+            seen = tl.load(seen_ptr + place * (text_size + audio_size) + channel * text_size + ids,
+                           mask=inside, other=0)
+            scores = tl.where(seen != 0,
+                              tl.where(scores < 0, scores * penalty, tl.div_rn(scores, penalty)),
+                              scores)
+        temperature = _value(values_ptr, row, channel, _TEMPERATURE).to(tl.float32)
+        if temperature > 0.0:
+            scores = tl.div_rn(scores, temperature)
+        scores = tl.where(_is_forbidden(values_ptr, row, channel, ids), float("-inf"), scores)
+        bits = scores.to(tl.int32, bitcast=True)
+        order = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+        keys = (order.to(tl.int64) << 32) | (0x7FFFFFFF - ids).to(tl.int64)
+        keys = tl.where(inside, keys, _NEGATIVE)
+        at = best_ptr + (row * num_tiles + tile).to(tl.int64) * KEEP + tl.arange(0, KEEP)
+        tl.store(at, tl.topk(keys, KEEP))
 
 
 @triton.jit
@@ -123,42 +124,42 @@ def _draw_kernel(values_ptr, seen_ptr, best_ptr, bad_ptr, drawn_ptr, first_tile,
     num_bad = tl.sum(tl.load(bad_ptr + row * num_tiles + tiles, mask=is_computed, other=0), 0)
     first = channel * text_tiles * KEEP
     count = tl.where(channel == 0, text_tiles, num_tiles - text_tiles) * KEEP
-    at = tl.arange(0, SIZE)
-    is_left_out = first < first_tile * KEEP
-    inside = (at < count) & (is_left_out == 0)
-    keys = tl.load(best_ptr + (row * num_tiles).to(tl.int64) * KEEP + first + at, mask=inside,
-                   other=_NEGATIVE)
-    keys = tl.topk(keys, KEEP)
-    order = (keys >> 32).to(tl.int32)
-    scores = (order ^ ((order >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
-    ids = 0x7FFFFFFF - (keys & 0xFFFFFFFF).to(tl.int32)
-    rank = tl.arange(0, KEEP)
-    if _value(values_ptr, row, channel, _TEMPERATURE) == 0.0:
-        drawn = tl.sum(tl.where(rank == 0, ids, 0), 0)
-    else:
-        best = tl.max(scores, 0)
-        top_k = _value(values_ptr, row, channel, _TOP_K).to(tl.int32)
-        weights = tl.where(rank < top_k, tl.exp(scores - best), 0.0)
-        weights = weights / tl.sum(weights, 0)
-        before = tl.cumsum(weights, 0) - weights
-        kept = ((before < _value(values_ptr, row, channel, _TOP_P)) & (rank < top_k)) | (rank == 0)
-        last = tl.sum(kept.to(tl.int32), 0) - 1
-        lowest = tl.min(tl.where(rank <= last, scores, float("inf")), 0)
-        weights = tl.where(scores >= lowest, tl.exp(scores - best), 0.0).to(tl.float64)
-        # the cumulative distribution in id order, at every kept id
-        up_to = tl.sum(tl.where(ids[None, :] <= ids[:, None], weights[None, :], 0.0), 1)
-        number = _value(values_ptr, row, channel, _UNIFORM)
-        reached = (up_to > number * tl.sum(weights, 0)) & (weights > 0.0)
-        drawn = tl.min(tl.where(reached, ids, 0x7FFFFFFF), 0)
-        highest = tl.max(tl.where(weights > 0.0, ids, 0), 0)
-        drawn = tl.minimum(drawn, highest)
-    drawn = tl.where(is_left_out, 0, drawn)
+    noted = _value(values_ptr, row, channel, _NOTED).to(tl.int32)
+    drawn = tl.full([], 0, tl.int32)
+    if (noted < 0) & (first >= first_tile * KEEP):
+        at = tl.arange(0, SIZE)
+        keys = tl.load(best_ptr + (row * num_tiles).to(tl.int64) * KEEP + first + at,
+                       mask=at < count, other=_NEGATIVE)
+        keys = tl.topk(keys, KEEP)
+        order = (keys >> 32).to(tl.int32)
+        scores = (order ^ ((order >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+        ids = 0x7FFFFFFF - (keys & 0xFFFFFFFF).to(tl.int32)
+        rank = tl.arange(0, KEEP)
+        if _value(values_ptr, row, channel, _TEMPERATURE) == 0.0:
+            drawn = tl.sum(tl.where(rank == 0, ids, 0), 0)
+        else:
+            best = tl.max(scores, 0)
+            top_k = _value(values_ptr, row, channel, _TOP_K).to(tl.int32)
+            weights = tl.where(rank < top_k, tl.exp(scores - best), 0.0)
+            weights = weights / tl.sum(weights, 0)
+            before = tl.cumsum(weights, 0) - weights
+            top_p = _value(values_ptr, row, channel, _TOP_P)
+            kept = ((before < top_p) & (rank < top_k)) | (rank == 0)
+            last = tl.sum(kept.to(tl.int32), 0) - 1
+            lowest = tl.min(tl.where(rank <= last, scores, float("inf")), 0)
+            weights = tl.where(scores >= lowest, tl.exp(scores - best), 0.0).to(tl.float64)
+            # the cumulative distribution in id order, at every kept id
+            up_to = tl.sum(tl.where(ids[None, :] <= ids[:, None], weights[None, :], 0.0), 1)
+            number = _value(values_ptr, row, channel, _UNIFORM)
+            reached = (up_to > number * tl.sum(weights, 0)) & (weights > 0.0)
+            drawn = tl.min(tl.where(reached, ids, 0x7FFFFFFF), 0)
+            highest = tl.max(tl.where(weights > 0.0, ids, 0), 0)
+            drawn = tl.minimum(drawn, highest)
     tl.store(drawn_ptr + row * _NUM_DRAWN + channel, drawn)
     if channel == 0:
         tl.store(drawn_ptr + row * _NUM_DRAWN + _IS_FINITE, (num_bad == 0).to(tl.int32))
     if num_bad == 0:
-        noted = _value(values_ptr, row, channel, _NOTED)
-        noted = tl.where(noted >= 0, noted.to(tl.int32), drawn)
+        noted = tl.where(noted >= 0, noted, drawn)
         place = _value(values_ptr, row, channel, _PLACE).to(tl.int64)
         one = tl.full([], 1, tl.int8)
         tl.store(seen_ptr + place * (text_size + audio_size) + channel * text_size + noted, one)

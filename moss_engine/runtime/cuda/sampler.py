@@ -58,6 +58,7 @@ class Draws:
         self._nobody = torch.tensor(
             [record(max_rows, GREEDY, size) for size in vocab_sizes], dtype=torch.float64
         )
+        self._nobody[:, Column.noted] = 0.0  # nothing is drawn
         self._host_values[:] = self._nobody
         self._values = self._host_values.to(device)
         self._num_put = 0

@@ -287,7 +287,7 @@ def full_part(reports: Reports) -> list[str]:
         "4 s of speech to first sound, ms": moss["speech_in_4_s_first_sound_p50_ms"],
         "listeners without a late chunk": held(moss),
         "listeners in real time, every reply in 0.9 of its length": most_in_time(moss),
-        "the same on an H100, 16 replies in a run": most_in_time(reports["h100_moss"]),
+        "the same on an H100": most_in_time(reports["h100_moss"]),
         "listeners in real time, stand-in codec": most_in_time(reports["h200_full_size"]),
     }
     title = "**The full size on one NVIDIA H200**, with random weights and the published codec"
@@ -432,8 +432,8 @@ def summary() -> str:
 
 
 def summary_of(reports: Reports) -> list[str]:
-    names = ("cpu", "nano", "h200_full_size", "h200_moss", "h100_moss")
-    cpu, voice, full, moss, h100 = (reports[name] for name in names)
+    names = ("cpu", "nano", "h200_full_size", "h200_moss")
+    cpu, voice, full, moss = (reports[name] for name in names)
     decode_ms = next(
         f["median_ms"]
         for f in full["figures"]
@@ -453,7 +453,7 @@ def summary_of(reports: Reports) -> list[str]:
         ("how good they sound, by DistillMOS, 1 to 5",
          f"{voice['distillmos_harvard']:.3g}, {voice['distillmos_harvard_ben']:.3g}", "not known"),
         ("memory", f"{voice['app_memory_mb']:.3g} MB",
-         f"{h100['streams']['memory_gib']:.3g} GiB, on an H100"),
+         f"{moss['streams']['memory_gib']:.3g} GiB"),
     ]  # fmt: skip
     heads = ("", "built-in voice, 2 CPU cores", "full size, random weights, one H200")
     return table(heads, rows)

@@ -80,19 +80,11 @@ ANSWERED = b"HTTP/1.1 200"
 HALF = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf"
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n"])
-async def test_half_a_head_is_not_waited_for(monkeypatch, sent):
-    async with served(monkeypatch, HEAD_S=0.2) as connect:
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n", HALF])
+async def test_half_a_head_and_half_a_body_are_not_waited_for(monkeypatch, sent):
+    async with served(monkeypatch, HEAD_S=0.2, PIECE_S=0.2) as connect:
         reader, writer = await connect()
         writer.write(sent)
-        await over(reader)
-        assert (await answered(connect)).endswith(b"xx")
-
-
-async def test_half_a_body_is_not_waited_for(monkeypatch):
-    async with served(monkeypatch, PIECE_S=0.2) as connect:
-        reader, writer = await connect()
-        writer.write(HALF)
         await over(reader)
         assert (await answered(connect)).endswith(b"xx")
 

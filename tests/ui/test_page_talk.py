@@ -4,6 +4,7 @@ question can go."""
 from __future__ import annotations
 
 import io
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -38,7 +39,9 @@ SAID = f"""async (bytes) => {{ // as if the server had found the turn in what it
 DIES = """() => {
   const [track] = recorder.capture.stream.getTracks();
   track.stop();
+  const now = performance.now();
   track.dispatchEvent(new Event("ended"));
+  return now;
 }"""
 
 LARGE = """(input) => {
@@ -262,9 +265,11 @@ def test_without_a_microphone_the_page_says_so_and_takes_files(service, speaker)
     shown(tab, "off")
     switch = tab.page.locator(".rec-free input")
     assert until(lambda: not switch.is_checked()), "the switch is on, the microphone is not"
+    tab.page.route("**/gradio_api/hear", lambda route: (time.sleep(0.5), route.continue_()))
     tab.page.locator(".rec-input").set_input_files(question())
     tab.wait("done")
     assert not tab.page.locator("#problem p").is_visible() and len(service.requests) == 1
+    assert tab.state("heardAfterMs") > 500, "the way of the file is not counted"
 
 
 def test_a_recording_is_sent_before_it_is_too_long(serve, visit):
@@ -287,8 +292,9 @@ def test_a_microphone_that_dies_or_is_muted_is_told_and_what_it_heard_until_then
     tab = speaker()
     tab.page.locator(".rec-talk").click()
     tab.page.wait_for_function("recorder.seconds >= 0.6")
-    tab.page.evaluate(DIES)
+    died_ms = tab.page.evaluate(DIES)
     tab.wait("done")
+    assert tab.state("clickMs") >= died_ms, "it is counted from another press"
     assert until(lambda: tab.told().startswith(DISCONNECTED)), "what to do is not said any more"
     wave, rate_hz = service.encoded[-1]
     assert rate_hz == RATE_HZ and len(wave) >= 0.6 * RATE_HZ

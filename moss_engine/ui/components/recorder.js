@@ -202,7 +202,7 @@ let words = ""; // what was understood so far
 let held = false; // somebody may want to interrupt: the answer is silent until that is sure
 let taker = null; // who wants the next recording, if it is no question
 let gone = false; // the microphone died while this was said
-let sentAt = null; // when the button was pressed to send
+let sentAt = null; // when the button was pressed to send, or the microphone died
 let endedAt = -Infinity; // when the last word of the newest question was said
 let goesOn = false; // what is being said began soon behind that
 let pauses = false; // whoever talks is silent, and may be done
@@ -240,12 +240,10 @@ async function start() {
   if (begun === mine && state === "opening") enter(handsFree() ? "listening" : "recording");
 }
 
-async function send(ms = performance.now()) {
-  sentAt = ms;
-  return state === "recording" ? complete() : quiet();
-}
+const send = (ms = performance.now()) => (state === "recording" ? complete(ms) : quiet());
 
-async function complete() {
+async function complete(ms = performance.now()) {
+  sentAt = ms;
   enter("sending");
   const mine = begun;
   await capture.finish();
@@ -374,10 +372,11 @@ async function sendFile(file, take = null) {
   note("");
   taker = take;
   enter("sending");
-  const mine = begun;
+  const [mine, chosenAt] = [begun, performance.now()];
   try {
     const answer = await line.sendFile(file);
     if (begun !== mine) return;
+    if (!taker) window.liveAudio.count(chosenAt, false);
     say(answer.utterance);
     enter("off");
   } catch (error) {

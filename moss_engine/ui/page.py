@@ -14,7 +14,6 @@ from moss_engine.ui.components.live_audio import live_audio
 from moss_engine.ui.components.panel import make_panel
 from moss_engine.ui.components.transcript import transcript
 from moss_engine.ui.document import TITLE
-from moss_engine.ui.entrance.gradio_queue import Outboxes, slow_down
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.modules import mounts
 from moss_engine.ui.own_voices import take_sample
@@ -32,7 +31,7 @@ from moss_engine.ui.parts.words import (
     WHAT,
     invitation,
 )
-from moss_engine.ui.programs import offer
+from moss_engine.ui.programs import Outboxes, offer, slow_down
 from moss_engine.ui.replay import MAX_FILE_BYTES
 
 HERE = Path(__file__).resolve().parent

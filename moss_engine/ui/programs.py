@@ -1,9 +1,11 @@
 """Programs on the page's port: their endpoints, as the options have them, and what Gradio's own
-protocol offers: /reply, /stream and /stop."""
+protocol offers: /reply, /stream and /stop, and its queue, which looks for calls and keeps messages.
+"""
 
 from __future__ import annotations
 
 import inspect
+import sys
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -23,12 +25,14 @@ from moss_engine.endpoints.server import Server
 from moss_engine.ui import form
 from moss_engine.ui.config import PageConfig
 from moss_engine.ui.conversation import Conversation
-from moss_engine.ui.entrance.gradio_queue import Outboxes
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.parts.programs import programs
 from moss_engine.ui.stream import Messages, to_wire
 
 BEAT_S = 0.1  # between two words to Gradio, which notices by them that nobody waits any more
+POLL_S = 0.05  # between Gradio's looks for a call; 1,000 a second, its own, take a tenth of a core
+PROGRESS_S = 1.0  # for progress bars, which this page has none of
+UNTAKEN_PER_S = 30  # messages: ten a second are made at least, many at the beginning of a reply
 
 
 def access_of(config: PageConfig) -> Access:
@@ -58,6 +62,37 @@ def panel_of(access: Access, config: PageConfig, info: ServiceInfo, model: str) 
         return ""
     voice = info.voices[0] if info.voices else ""
     return programs(model, voice, by_key=access.by_key, tool=config.mcp)
+
+
+def slow_down(page: gr.Blocks) -> None:
+    """Let Gradio look for calls and for progress less often, and make no table of the last 10,000
+    calls after each, which is for a page that is closed here."""
+    page._queue.sleep_when_free = POLL_S
+    page._queue.progress_update_sleep_when_free = PROGRESS_S
+    page._queue.ANALYTICS_MAX_EVENTS = 1
+    page._queue.ANAYLTICS_CACHE_FREQUENCY = sys.maxsize
+
+
+class Outboxes:
+    """Messages that nobody has taken yet, by the name of a program's session."""
+
+    def __init__(self, page: gr.Blocks):
+        self._page = page
+
+    def knows(self, session: str) -> bool:
+        """Whether something was asked under this name."""
+        return session in self._page._queue.pending_messages_per_session
+
+    def are_abandoned(self, session: str, lease_s: float) -> bool:
+        """Whether more messages of a reply wait there than are made within `lease_s`, and they are
+        forgotten; to be asked after every message."""
+        if not self.knows(session):
+            return False
+        waiting = self._page._queue.pending_messages_per_session[session]
+        abandoned = waiting.qsize() > UNTAKEN_PER_S * lease_s
+        while abandoned and waiting.qsize():
+            waiting.get_nowait()
+        return abandoned
 
 
 def offer(handlers: Handlers, outboxes: Outboxes) -> None:

@@ -35,14 +35,13 @@ from moss_engine.ui.document import TITLE, make_document
 from moss_engine.ui.door import Door
 from moss_engine.ui.entrance.asgi import compress
 from moss_engine.ui.entrance.connections import bounded
-from moss_engine.ui.entrance.gradio_queue import Outboxes
 from moss_engine.ui.entrance.guard import Calls, Guard
 from moss_engine.ui.entrance.login import Login
 from moss_engine.ui.entrance.process import make_cache
 from moss_engine.ui.entrance.upload import Upload
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.page import HERE, build_page
-from moss_engine.ui.programs import access_of, open_endpoints, panel_of
+from moss_engine.ui.programs import Outboxes, access_of, open_endpoints, panel_of
 from moss_engine.ui.theme import make_theme
 
 WARM_UP_S = 30.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from typing import Any
 
 import httpx
 import numpy as np
@@ -166,33 +167,33 @@ def test_letters_that_are_spelled_are_written_together(piece: int):
 
 PLAYED_HZ, BLOCK = 24_000, 128
 PREBUFFER_MS, MAX_WAIT_MS = 40, 1500
-RUN = """async (source, rate, block, replies, options, after) => {
+RING = """
   let made, clock = 0;
-  const posted = [];
-  class Port { postMessage(message) { posted.push(message); } }
-  class Processor { constructor() { this.port = new Port(); } }
+  class Processor { constructor() { this.port = { postMessage() {} }; } }
   const run = new Function("AudioWorkletProcessor", "registerProcessor", "sampleRate", "scope",
     `with (scope) { ${source} }`);
   run(Processor, (_, kind) => { made = kind; }, rate, { get currentTime() { return clock; } });
   const ring = new made({ processorOptions: options });
-  return replies.map((chunks) => {
-    const begun = clock;
-    let sounds = null;
-    if (after) ring.receive({ after });
-    for (let at = 0; ring.state !== "done"; at += 1) {
-      for (const [time, seconds] of chunks.filter(([time]) => Math.floor((time * rate) / block) === at)) {
-        ring.receive({ pcm: new Int16Array(seconds * rate).fill(8000) });
-        if (time === chunks.at(-1)[0]) ring.receive({ end: true });
-      }
-      ring.process([], [[new Float32Array(block)]]);
-      clock += block / rate;
-      if (sounds === null && ring.played > 0) sounds = clock - begun;
+"""
+RUN = """
+return replies.map((chunks) => {
+  const begun = clock;
+  let sounds = null;
+  if (after) ring.receive({ after });
+  for (let at = 0; ring.state !== "done"; at += 1) {
+    for (const [time, seconds] of chunks.filter(([time]) => Math.floor((time * rate) / block) === at)) {
+      ring.receive({ pcm: new Int16Array(seconds * rate).fill(8000) });
+      if (time === chunks.at(-1)[0]) ring.receive({ end: true });
     }
-    const seen = { sounds_s: sounds, gaps: ring.underruns, played: ring.played };
-    ring.receive({ reset: 1 });
-    return seen;
-  });
-}"""
+    ring.process([], [[new Float32Array(block)]]);
+    clock += block / rate;
+    if (sounds === null && ring.played > 0) sounds = clock - begun;
+  }
+  const seen = { sounds_s: sounds, gaps: ring.underruns, played: ring.played };
+  ring.receive({ reset: 1 });
+  return seen;
+});
+"""
 IN_TIME = [[0.0, 0.2], [0.1, 0.3], [0.2, 0.4], [0.4, 0.4]]
 LATE = [[0.0, 0.2], [0.6, 0.3], [0.7, 0.4], [0.9, 0.4]]  # by 0.4 s for who hears the first at once
 
@@ -204,9 +205,14 @@ OPTIONS = {
 }
 
 
-def play(*replies, after_ms: int = 0) -> list[dict]:
+def in_ring(steps: str, *given: Any) -> Any:
     source = (UI / "components" / "player_worklet.js").read_text(encoding="utf-8")
-    return in_node(RUN, source, PLAYED_HZ, BLOCK, replies, OPTIONS, after_ms)
+    page = f"async (source, rate, block, options, replies, after) => {{ {RING} {steps} }}"
+    return in_node(page, source, PLAYED_HZ, BLOCK, OPTIONS, *given)
+
+
+def play(*replies, after_ms: int = 0) -> list[dict]:
+    return in_ring(RUN, replies, after_ms)
 
 
 def test_what_comes_in_time_sounds_at_once():
@@ -245,29 +251,23 @@ def test_nobody_waits_for_ever():
     assert play(never, never)[1]["sounds_s"] <= MAX_WAIT_MS / 1000 + 0.02
 
 
-HELD = """async (source, rate, block, options) => {
-  let made;
-  class Processor { constructor() { this.port = { postMessage() {} }; } }
-  const run = new Function("AudioWorkletProcessor", "registerProcessor", "sampleRate", "currentTime", source);
-  run(Processor, (_, kind) => { made = kind; }, rate, 0);
-  const ring = new made({ processorOptions: options });
-  const sound = (blocks) => Array.from({ length: blocks }, () => {
-    const out = new Float32Array(block);
-    ring.process([], [[out]]);
-    return Array.from(out, (sample) => Math.round(sample * 32768));
-  });
-  ring.receive({ pcm: Int16Array.from({ length: rate }, (_, i) => i % 30000) });
-  const before = sound(3).flat();
-  ring.receive({ held: true });
-  const [fading, ...silent] = sound(4);
-  ring.receive({ held: false });
-  return { before, fading, silent: silent.flat(), after: sound(2).flat() };
-}"""
+HELD = """
+const sound = (blocks) => Array.from({ length: blocks }, () => {
+  const out = new Float32Array(block);
+  ring.process([], [[out]]);
+  return Array.from(out, (sample) => Math.round(sample * 32768));
+});
+ring.receive({ pcm: Int16Array.from({ length: rate }, (_, i) => i % 30000) });
+const before = sound(3).flat();
+ring.receive({ held: true });
+const [fading, ...silent] = sound(4);
+ring.receive({ held: false });
+return { before, fading, silent: silent.flat(), after: sound(2).flat() };
+"""
 
 
 def test_what_is_held_fades_and_goes_on_where_it_was():
-    source = (UI / "components" / "player_worklet.js").read_text(encoding="utf-8")
-    heard = in_node(HELD, source, PLAYED_HZ, BLOCK, OPTIONS)
+    heard = in_ring(HELD)
     assert not any(heard["silent"]) and heard["fading"][-1] == 0
     going_on = list(range(3 * BLOCK, 5 * BLOCK))
     assert heard["before"] == list(range(3 * BLOCK)) and heard["after"] == going_on

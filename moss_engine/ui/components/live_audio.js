@@ -15,7 +15,7 @@ export const $ = (selector) => element.querySelector(selector);
 
 const blank = () => ({
   phase: null, // idle, sent, refused, waiting, thinking, speaking, stopped, done, failed, lost
-  run: null, ended: false, speaks: true, note: "", seed: null, placed: null,
+  run: null, ended: false, speaks: true, seed: null, placed: null,
   total: 0, played: 0, buffered: 0, underruns: 0, starved: 0, target: 0,
   clickMs: null, byWords: false, firstWordMs: null, firstMs: null, onsetMs: null, firstPcmMs: null, latencyMs: 0,
   offsetLowMs: null, offsetHighMs: Infinity,
@@ -127,12 +127,11 @@ function takePcm(chunk, now) {
 function finish(message) {
   live.ended = true;
   live.complete = ["done", "length"].includes(message.state);
-  live.note = message.note || "";
   player.end();
   if (!live.speaks) $(".la-spoken").textContent = captions.text; // a voice speaks for itself
   if (message.state === "failed") {
     phase("failed");
-    complain(live.note);
+    complain(message.note);
   } else if (live.total === 0) phase(message.state === "stopped" ? "stopped" : "done");
 }
 

@@ -21,7 +21,6 @@ tab sends, besides binary frames, which are its microphone's int16 PCM at 16 kHz
 It is told, each with its number `n`:
 
     session.opened             instance, seen, resumed  who answers, and how many frames it has
-    session.seen               count                  the same, now and then
     conversation.updated       entries, whole         what was said so far
     response.update            run, ...               what is new of a reply
     replay.checked             sentence               why a replay file would be refused, or ""
@@ -62,7 +61,6 @@ from moss_engine.ui.stream import Messages, Wire
 HELLO_S = 10.0  # for the first event
 RESUME_S = 15.0  # for a broken connection to come back
 SEND_S = 30.0  # for a browser to take a frame
-SEEN_EVERY = 64  # frames of a tab
 MAX_EVENT_BYTES = 256 * 1024
 MAX_BLOCK_BYTES = 256 * 1024
 MAX_HELD_BYTES = 8 << 20  # of frames that a tab has not got
@@ -176,12 +174,6 @@ class Tab:
             self._listen(str(kind).partition(".")[2], event)
         else:
             raise ParameterError(f"There is no event {str(kind)[:40]!r}.")
-
-    def count(self) -> None:
-        """One more frame came; the tab is told now and then how many."""
-        self.seen += 1
-        if self.seen % SEEN_EVERY == 0:
-            self.tell("session.seen", count=self.seen)
 
     def take_sound(self, block: bytes) -> None:
         """The microphone's next int16 PCM."""
@@ -386,7 +378,7 @@ async def _read(tab: Tab, socket: WebSocket) -> int | None:
             return message.get("code")
         if tab.socket is not socket:
             return None
-        tab.count()
+        tab.seen += 1
         if message.get("bytes") is not None:
             tab.take_sound(message["bytes"])
             continue

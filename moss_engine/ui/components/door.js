@@ -8,14 +8,14 @@ const TRY_MS = [100, 250, 500, 1000]; // between attempts, the last one again an
 const OPEN_MS = 4000; // for an attempt
 const GOT_MS = 500; // between two words about what has come
 const SAID_MS = 1000; // a shorter break is no news
-const MOST_KEPT_BYTES = 4 * 2 ** 20; // of what the server may not have
+const MOST_KEPT_BYTES = 2 * 2 ** 20; // of the last frames: more than a microphone hears while a connection is waited for
 const REFUSED = [4002, 4013];
 
 export class Door {
   // `on` are functions: event(event, sound as ArrayBuffer or null), broken(), back(renewed, resumed), refused(reason), lost().
   constructor(url, key, on) {
     Object.assign(this, { url, key, on, visit: randomName(), last: -1, instance: null, attempts: 0, brokenAt: null, told: false, gaveUp: false });
-    this.frames = []; // those from number `first` on
+    this.frames = []; // the last ones, from number `first` on
     this.first = 0;
     this.open();
     setInterval(() => this.acknowledge(), GOT_MS);
@@ -103,7 +103,6 @@ export class Door {
       sound = data.slice(4 + length);
     }
     if (event.type === "session.opened") return this.opened(event);
-    if (event.type === "session.seen") return this.seen(event.count);
     this.last = event.n;
     this.on.event(event, sound);
   }

@@ -18,7 +18,7 @@ tab sends, besides binary frames, which are its microphone's int16 PCM at 16 kHz
     input_audio_buffer.commit                         what was said is over
     input_audio_buffer.clear                          and is nobody's
 
-It is told, each with its number `n`:
+It is told:
 
     session.opened             instance, seen, resumed  who answers, and how many frames it has
     conversation.updated       entries, whole         what was said so far
@@ -29,8 +29,9 @@ It is told, each with its number `n`:
     error                      message
 
 A frame with sound is binary: the length of its JSON as four bytes, the lowest first, the JSON, and
-int16 PCM or packets of Opus. A connection that breaks may be taken up again within RESUME_S: what
-either side has not got is sent then.
+int16 PCM or packets of Opus. Both sides number the frames behind the first one, from 0 on. A
+connection that breaks may be taken up again within RESUME_S: what either side has not got is sent
+then.
 """
 
 from __future__ import annotations
@@ -88,7 +89,6 @@ class Outbox:
         return len(self._frames)
 
     def put(self, event: dict[str, Any], sound: bytes = b"") -> None:
-        event = {"n": self._first + len(self._frames), **event}
         text = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
         frame: str | bytes = text
         if sound:

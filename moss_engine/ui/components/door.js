@@ -103,7 +103,7 @@ export class Door {
       sound = data.slice(4 + length);
     }
     if (event.type === "session.opened") return this.opened(event);
-    this.last = event.n;
+    this.last += 1;
     this.on.event(event, sound);
   }
 

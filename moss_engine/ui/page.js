@@ -220,11 +220,10 @@ document.addEventListener("input", ({ target }) => {
   counter.textContent = `${characters.toLocaleString("en")} of ${limit.toLocaleString("en")} characters`;
 });
 
-const TOAST = "[data-testid=toast-text]";
-// Gradio says some things in toasts over the page and some inside the label of the box; they are said here instead.
+// What Gradio says in toasts over the page is said here instead.
 const SOON_MS = 2000; // the page's own sentence about the same thing is the better one
 new MutationObserver(() => {
-  for (const told of document.querySelectorAll(`${TOAST}:not([data-told]), #text div.validation-error:not([data-told])`)) {
+  for (const told of document.querySelectorAll("[data-testid=toast-text]:not([data-told])")) {
     told.dataset.told = "";
     const sentence = told.textContent.trim();
     if (!problem().textContent || performance.now() - complained > SOON_MS) show(sentence);

@@ -117,21 +117,6 @@ def test_the_document_is_large_enough_to_measure_a_link_by(url):
         assert sum(map(len, answer.iter_raw())) > int(worth)
 
 
-def headline(tab) -> list[str]:
-    return tab.page.locator(".la-headline p").all_inner_texts()
-
-
-def test_two_figures_say_how_it_went_in_words(service, tab):
-    service.script = Script(seconds=1.6, rtf=0.2)
-    tab.hear("How did it go?")
-    after_s = f"{tab.state('heardAfterMs') / 1000:.2f} s"
-    assert until(
-        lambda: headline(tab)[0].split("\n") == [after_s, "from your press to the first sound"]
-    )
-    if not tab.state("underruns"):
-        assert headline(tab)[1].split("\n") == ["No gaps", "the sound never had to wait"]
-
-
 def test_a_written_answer_shows_nothing_that_plays(service, tab):
     tab.page.locator("#mode label", has_text="Write").click()
     tab.hear("In writing, please.")

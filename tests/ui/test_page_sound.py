@@ -36,9 +36,9 @@ def speak(tab, service: FakeService, text: str) -> None:
     tab.assert_heard(service.sent())
 
 
-def follows(service, tab) -> None:
-    """A reply is heard as it was sent, and everything on the page says how it went."""
+def test_what_is_heard_is_what_was_sent_and_everything_on_the_page_says_how_it_went(service, tab):
     text = "Good morning, this is a test of the whole way."
+    service.script.codec = CodecRun(0.032, 2)
     speak(tab, service, text)
     assert tab.text.input_value() == ""
     assert tab.page.locator(".la-text").inner_text() == text
@@ -54,6 +54,15 @@ def follows(service, tab) -> None:
     pool = tab.state("pool")
     assert int(free) == pool["free"] + pool["cached"] > 0, "blocks that are kept look taken"
     assert tab.state("heardAfterMs") >= tab.state("figures")["ttfa_ms"] > 90
+    after_s = f"{tab.state('heardAfterMs') / 1000:.2f} s"
+    told = [part.split("\n") for part in tab.page.locator(".la-headline p").all_inner_texts()]
+    assert told == [
+        [after_s, "from your press to the first sound"],
+        ["No gaps", "the sound never had to wait"],
+    ]
+    codec = tab.page.locator(".tile[data-key=codec_ms]")
+    assert codec.locator(".tile-value").inner_text().split() == "32.0 ms for 2.0 replies".split()
+    assert "without the wait for its turn" in codec.locator(".tip").text_content()
     assert tab.page.locator(".fall-total").inner_text().endswith("ms to the ear")
     spans = tab.page.locator(".fall-row:not([hidden]) b").all_inner_texts()
     assert len(spans) == 7 and all(
@@ -64,10 +73,6 @@ def follows(service, tab) -> None:
     assert tab.problems == []
     own = ("http://127.0.0.1:", "blob:", "data:")
     assert all(url.startswith(own) for url in tab.requests), "the page went elsewhere"
-
-
-def test_what_is_heard_is_what_was_sent_and_the_page_follows(service, tab):
-    follows(service, tab)
     speak(tab, service, "And a second one.")
     assert tab.page.locator("#chat .tr-reading").count() == len(service.requests)
     assert tab.page.locator(TILE).inner_text() == "s of exact PCM"
@@ -404,20 +409,6 @@ def test_a_refused_file_silences_nothing_and_escape_closes_the_menu_first(servic
     assert not tab.page.locator(".la-wav").is_visible() and tab.state("phase") == "speaking"
     tab.page.keyboard.press("Escape")
     assert until(lambda: tab.state("phase") == "stopped")
-
-
-def tile(tab, key: str):
-    return tab.page.locator(f".tile[data-key={key}]")
-
-
-def test_the_codec_s_run_is_shown(service, tab):
-    service.script = Script(seconds=0.6, rtf=0.2, codec=CodecRun(0.032, 2))
-    tab.hear("One two three four.")
-    codec = tile(tab, "codec_ms")
-    assert until(lambda: codec.locator("b").inner_text() == "32.0")
-    assert codec.locator(".tile-value small").inner_text() == "ms for 2.0 replies"
-    assert "without the wait for its turn" in codec.locator(".tip").text_content()
-    assert tab.problems == []
 
 
 def test_a_token_that_is_called_like_a_method_of_javascript_is_shown_as_it_stands(tab):

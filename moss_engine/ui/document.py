@@ -170,11 +170,7 @@ def first_frame(facts: ServiceInfo, chinese: str) -> str:
 
 
 def settings_script(config: dict[str, Any]) -> str:
-    """Gradio's settings without what only readers of sources need."""
-    for component in config["components"]:
-        props = component["props"]
-        if props.get("css_template"):
-            props["css_template"] = COMMENT.sub("", props["css_template"])
+    """Gradio's settings, and nothing of its functions."""
     told = json.dumps(config, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     return f"<script>window.gradio_config = {told};window.gradio_api_info = {NO_API};</script>"
 

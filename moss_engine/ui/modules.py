@@ -79,9 +79,10 @@ def address(name: str) -> str:
 
 def component(name: str, template: str, *events: str, **props: Any) -> gr.HTML:
     """A component: its template, and the style sheet and the module of its name."""
+    css = (HERE / "components" / f"{name}.css").read_text(encoding="utf-8")
     return gr.HTML(
         html_template=template,
-        css_template=(HERE / "components" / f"{name}.css").read_text(encoding="utf-8"),
+        css_template=COMMENT.sub("", css),
         js_on_load=mounts(f"components/{name}.js", *events),
         apply_default_css=False,
         **props,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import hashlib
 import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import brotli
@@ -21,7 +21,7 @@ TEXTS = re.compile(
 """What is answered with one text. Sound, files and messages that go on are none of these."""
 MIN_BYTES = 500
 KEPT = 8  # documents: the same one under every name that the service is reached by
-KEPT_COMPRESSED = 200
+KEPT_COMPRESSED = 128
 NAMING = (b"host", b"x-forwarded-host", b"x-forwarded-proto", b"x-gradio-server")
 """Headers of which Gradio makes the addresses in a document."""
 TEXT_KINDS = (b"text/", b"application/j")
@@ -144,7 +144,9 @@ class Texts:
                     if made[0]["status"] == 200:
                         if path == "/" and self._rewrite:
                             made = made[0], self._rewrite(made[1])
-                        _keep(self._made, key, made, KEPT)
+                        self._made[key] = made
+                        if len(self._made) > KEPT:
+                            self._made.popitem(last=False)
             await self._send(scope, *made, send)
 
     async def send_file(self, scope: dict[str, Any], kind: bytes, body: bytes, send: Any) -> None:
@@ -163,29 +165,16 @@ class Texts:
             how = _encoding(scope)
             kind = headers.get(b"content-type", b"")
             if how and len(body) >= MIN_BYTES and kind.startswith(TEXT_KINDS):
-                body = await _compressed(body, how)
+                body = await asyncio.to_thread(compress, body, how)
                 headers |= {b"content-encoding": how.encode(), b"vary": b"Accept-Encoding"}
         headers.pop(b"content-length", None)
         await send_whole(send, head["status"], [*headers.items()], body)
 
 
-_compressed_texts: OrderedDict[tuple[bytes, str], bytes] = OrderedDict()
-
-
+@lru_cache(maxsize=KEPT_COMPRESSED)
 def compress(body: bytes, how: str = "br") -> bytes:
     """As small as can be, which may take a tenth of a second, and kept."""
-    key = _digest(body), how
-    packed = _compressed_texts.get(key)
-    if packed is None:
-        packed = COMPRESS[how](body)
-        _keep(_compressed_texts, key, packed, KEPT_COMPRESSED)
-    return packed
-
-
-async def _compressed(body: bytes, how: str) -> bytes:
-    """What is not kept is made beside the event loop, which serves others meanwhile."""
-    kept = _compressed_texts.get((_digest(body), how))
-    return await asyncio.to_thread(compress, body, how) if kept is None else kept
+    return COMPRESS[how](body)
 
 
 async def _asked(app: Any, scope: dict[str, Any], receive: Any) -> tuple[dict[str, Any], bytes]:
@@ -202,16 +191,6 @@ async def _asked(app: Any, scope: dict[str, Any], receive: Any) -> tuple[dict[st
 
     await app({**scope, "headers": plain}, receive, sending)
     return head, bytes(body)
-
-
-def _keep(kept: OrderedDict[Any, Any], key: Any, value: Any, at_most: int) -> None:
-    kept[key] = value
-    if len(kept) > at_most:
-        kept.popitem(last=False)
-
-
-def _digest(body: bytes) -> bytes:
-    return hashlib.blake2b(body, digest_size=16).digest()
 
 
 def _encoding(scope: dict[str, Any]) -> str | None:

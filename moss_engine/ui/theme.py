@@ -21,7 +21,6 @@ BOTH = {
     "block_title_text_color": "var(--quiet)",
     "block_info_text_color": "var(--quiet)",
     "border_color_primary": "var(--line)",
-    "border_color_accent": "var(--moss)",
     "color_accent_soft": "var(--moss-soft)",
     "input_background_fill": "var(--field)",
     "input_border_color": "var(--line)",

@@ -66,7 +66,7 @@ ALLOWED = {
     "ui": "api audio endpoints options text.language ui.* gradio starlette",
     # What becomes of a question: it knows the page's handlers, not its layout.
     "ui.audio_in": "api audio",
-    "ui.entrance": "api ui.audio_in brotli gradio h11 uvicorn",
+    "ui.entrance": "api ui.audio_in brotli gradio h11 starlette uvicorn",
     "ui.components": "api audio ui.modules gradio",
     "ui.parts": "api ui ui.components gradio",
     "export": "api models runtime runtime.tensorrt runtime.tensorrt_llm "

@@ -10,9 +10,10 @@ import brotli
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.responses import Response
 
 from moss_engine.ui.entrance import asgi
-from moss_engine.ui.entrance.asgi import MAX_BODY_BYTES, Refused, Texts, answer
+from moss_engine.ui.entrance.asgi import MAX_BODY_BYTES, Refused, Texts
 from moss_engine.ui.entrance.guard import DOOR, MAX_HEAD_BYTES, Calls, Guard, parse_json
 from moss_engine.ui.entrance.login import GUESSES, GUESSES_S, Login
 from tests.ui.page_support import asked
@@ -164,7 +165,7 @@ async def passed_on(name, value, path="/", query=b"", hosts=None):
 
     async def note(scope, receive, send):
         seen.update(scope)
-        await answer(send, 200, {})
+        await Response()(scope, receive, send)
 
     head = [(b"host", b"localhost"), (name, value)]
     guard = Guard(note, calls=CALLS, state=None, hosts=hosts)
@@ -287,7 +288,7 @@ async def test_nobody_passes_without_the_password_and_sees_nothing_of_the_page()
 
 async def test_the_password_opens_until_the_visitor_logs_out():
     visit = Visit()
-    assert await visit.enter() == (200, '{"success": true}')
+    assert await visit.enter() == (200, '{"success":true}')
     assert visit.login.knows(visit.scope("/config"))
     assert (await visit.ask(visit.scope("/logout")))[0] == 303
     assert not visit.login.knows(visit.scope("/config"))

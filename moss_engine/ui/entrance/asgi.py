@@ -1,10 +1,9 @@
-"""Small parts of ASGI: headers, bodies, answers, and texts that are compressed."""
+"""Small parts of ASGI: headers, bodies, and texts that are compressed."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
-import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable
@@ -100,21 +99,6 @@ def with_headers(send: Any, headers: dict[bytes, bytes]) -> Any:
     return sending
 
 
-async def send_whole(
-    send: Any, status: int, headers: list[tuple[bytes, bytes]], body: bytes
-) -> None:
-    """An answer in one piece."""
-    headers = [*headers, (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def answer(send: Any, status: int, message: dict[str, Any]) -> None:
-    """Answer with JSON."""
-    kind = (b"content-type", b"application/json")
-    await send_whole(send, status, [kind], json.dumps(message).encode())
-
-
 class Texts:
     """The page's document, style sheets and modules: each is one text, compressed for who can read
     that. Gradio compresses its files anew for every visitor and in haste. Here it is done once and
@@ -167,8 +151,9 @@ class Texts:
             if how and len(body) >= MIN_BYTES and kind.startswith(TEXT_KINDS):
                 body = await asyncio.to_thread(compress, body, how)
                 headers |= {b"content-encoding": how.encode(), b"vary": b"Accept-Encoding"}
-        headers.pop(b"content-length", None)
-        await send_whole(send, head["status"], [*headers.items()], body)
+        headers[b"content-length"] = str(len(body)).encode()
+        await send({**head, "headers": [*headers.items()]})
+        await send({"type": "http.response.body", "body": body})
 
 
 @lru_cache(maxsize=KEPT_COMPRESSED)

@@ -16,15 +16,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
 
-from moss_engine.ui.entrance.asgi import (
-    Refused,
-    Texts,
-    answer,
-    header,
-    read_body,
-    replay,
-    with_headers,
-)
+from starlette.responses import JSONResponse
+
+from moss_engine.ui.entrance.asgi import Refused, Texts, header, read_body, replay, with_headers
 from moss_engine.ui.entrance.login import Login
 from moss_engine.ui.entrance.upload import PATH as UPLOAD
 
@@ -121,7 +115,8 @@ class Guard:
             self._check_head(scope)
             await self._serve(scope, receive, send)
         except Refused as refused:
-            await answer(send, refused.status, {"detail": str(refused)})
+            refusal = JSONResponse({"detail": str(refused)}, refused.status)
+            await refusal(scope, receive, send)
 
     async def _serve(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Hand a request to whom it is for; raises Refused where it is for nobody."""
@@ -129,7 +124,8 @@ class Guard:
         if path in ("/healthz", "/readyz"):
             state = await self.state()
             fine = state == "ready" if path == "/readyz" else state != "faulted"
-            await answer(send, 200 if fine else 503, {"state": state, "detail": HEALTH[state]})
+            told = {"state": state, "detail": HEALTH[state]}
+            await JSONResponse(told, 200 if fine else 503)(scope, receive, send)
         elif path.startswith(ENDPOINTS) and self.endpoints is not None:
             await self.endpoints(scope, receive, send)
         elif self.login is not None and not self.login.knows(scope):

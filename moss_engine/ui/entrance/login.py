@@ -16,14 +16,9 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
 
-from moss_engine.ui.entrance.asgi import (
-    Refused,
-    address_of,
-    header,
-    is_foreign,
-    read_body,
-    send_whole,
-)
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+
+from moss_engine.ui.entrance.asgi import Refused, address_of, header, is_foreign, read_body
 
 MAX_TOKENS = 4096
 GUESSES = 10
@@ -31,7 +26,6 @@ GUESSES_S = 60.0
 MAX_ADDRESSES = 4096
 OPEN_PATHS = ("/gradio_api/startup-events", "/gradio_api/startup-events/")
 
-HOME = (b"location", b"./")
 FORM = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{css}</style>
@@ -90,15 +84,16 @@ class Login:
         if path == "/logout":
             for token in self._tokens_of(scope):
                 self._tokens.pop(token, None)
-            await send_whole(send, 303, [HOME], b"")
+            told: Response = RedirectResponse("./", 303)
         elif path == "/login" and scope["method"] == "POST":
-            await self._log_in(scope, await read_body(receive), send)
+            told = self._log_in(scope, await read_body(receive))
         elif _wants_html(scope):
-            await self._show(send, 401, "")
+            told = self._form(401, "")
         else:
             raise Refused(401, "Log in first.")
+        await told(scope, receive, send)
 
-    async def _log_in(self, scope: dict[str, Any], body: bytes, send: Any) -> None:
+    def _log_in(self, scope: dict[str, Any], body: bytes) -> Response:
         guesses = self._guesses_of(address_of(scope))
         if len(guesses) >= GUESSES:
             raise Refused(429, "That were many wrong passwords; wait a minute.")
@@ -108,31 +103,23 @@ class Login:
             raise Refused(400, "The form has too many fields.") from None
         given = ":".join(fields.get(name, [""])[0] for name in ("username", "password"))
         if hmac.compare_digest(given.encode(), self._secret):
-            token = self.token()
-            cookies = [
-                (b"set-cookie", f"{self._cookie}{rest}".encode())
-                for rest in (
-                    f"={token}; Path=/; HttpOnly; SameSite=None; Secure",
-                    f"-plain={token}; Path=/; HttpOnly; SameSite=Lax",
-                )
-            ]
+            told: Response = JSONResponse({"success": True})
             if _wants_html(scope):
-                await send_whole(send, 303, [HOME, *cookies], b"")
-            else:
-                kind = (b"content-type", b"application/json")
-                await send_whole(send, 200, [kind, *cookies], b'{"success": true}')
-            return
+                told = RedirectResponse("./", 303)
+            token = self.token()
+            told.set_cookie(self._cookie, token, httponly=True, samesite="none", secure=True)
+            told.set_cookie(f"{self._cookie}-plain", token, httponly=True)
+            return told
         guesses.append(self._clock())
         if not _wants_html(scope):
             raise Refused(400, "User or password is wrong.")
-        await self._show(send, 400, "User or password is wrong.")
+        return self._form(400, "User or password is wrong.")
 
-    async def _show(self, send: Any, status: int, sentence: str) -> None:
+    def _form(self, status: int, sentence: str) -> Response:
         page = FORM.format(
             title=html.escape(self._title), css=self._css, sentence=html.escape(sentence)
-        ).encode()
-        kind = (b"content-type", b"text/html; charset=utf-8")
-        await send_whole(send, status, [kind, (b"cache-control", b"no-store")], page)
+        )
+        return HTMLResponse(page, status, {"cache-control": "no-store"})
 
     def _guesses_of(self, address: str) -> deque[float]:
         """Times of the wrong passwords of an address within GUESSES_S."""

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from starlette.responses import JSONResponse
+
 from moss_engine.api.errors import MossError
 from moss_engine.ui.audio_in.ingest import AudioIngest
-from moss_engine.ui.entrance.asgi import Refused, address_of, answer, header, is_foreign, read_body
+from moss_engine.ui.entrance.asgi import Refused, address_of, header, is_foreign, read_body
 
 PATH = "/gradio_api/hear"
 MAX_FILE_BYTES = 16 << 20
@@ -36,6 +38,7 @@ class Upload:
                 body = await read_body(receive, MAX_FILE_BYTES, TOO_LARGE)
                 kept = await self._ingest.read_file(visitor, body)
         except MossError as error:
-            await answer(send, error.http_status, {"detail": str(error), "code": error.code})
-            return
-        await answer(send, 200, {"utterance": kept.key, "seconds": kept.seconds})
+            told = JSONResponse({"detail": str(error), "code": error.code}, error.http_status)
+        else:
+            told = JSONResponse({"utterance": kept.key, "seconds": kept.seconds})
+        await told(scope, receive, send)

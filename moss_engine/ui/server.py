@@ -108,10 +108,9 @@ def launch(
     programs call it by; `blocked_paths` are never served.
 
     Raises ConfigError for an address that is taken or not this machine's, for keys that are none,
-    for a certificate that is none,
-    for --share where no link can be made, for --mcp with a model that reads nothing aloud, and for
-    a pool too small to speak with; MissingPackageError for --mcp without its package;
-    EngineFaultError if the service cannot speak.
+    for a certificate that is none, for --share where no link can be made, for --mcp with a model
+    that reads nothing aloud, and for a pool too small to speak with; MissingPackageError for --mcp
+    without its package; EngineFaultError if the service cannot speak.
     """
     require_address(config.host, config.port)
     require_certificate(config)
@@ -260,8 +259,7 @@ def require_address(host: str, port: int) -> None:
         if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
             raise ConfigError(
                 f"{host} is no address of this machine; give --host 127.0.0.1 for visitors on it "
-                f"alone, "
-                "or 0.0.0.0 for all."
+                "alone, or 0.0.0.0 for all."
             ) from None
         raise ConfigError(
             f"Port {port} of {host} cannot be opened ({error.strerror}); give another with --port."

@@ -62,8 +62,7 @@ piece and starts later. Open the page through https or localhost for the exact p
 
 LOST = (
     "The connection to the server was lost, and the rest of this answer with it. What was heard "
-    "can be played "
-    "again; ask again when the connection is back."
+    "can be played again; ask again when the connection is back."
 )
 WORDLESS = "This answer is speech alone: no text was written for it."
 

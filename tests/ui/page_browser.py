@@ -124,8 +124,14 @@ def write_microphone(sample: Path, path: Path) -> None:
     soundfile.write(path, np.pad(wave, (0, round(PAUSE_S * rate_hz))), rate_hz)
 
 
-QUIET = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"}
 OF_A_VISIT = ("init", "view", "edit")
+
+
+def new_context(browser: Browser, **options) -> BrowserContext:
+    quiet = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"}
+    context = browser.new_context(**{**quiet, **options})
+    context.set_default_timeout(PATIENCE_MS)
+    return context
 
 
 class Visits:
@@ -143,8 +149,7 @@ class Visits:
         own = {name: options.pop(name) for name in OF_A_VISIT if name in options}
         key = json.dumps(options, sort_keys=True)
         if key not in self._contexts:
-            self._contexts[key] = self._browser.new_context(**{**QUIET, **options})
-            self._contexts[key].set_default_timeout(PATIENCE_MS)
+            self._contexts[key] = new_context(self._browser, **options)
         self._open.append(Visit(self._contexts[key], url, **own))
         return self._open[-1]
 

@@ -151,40 +151,21 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, EngineConf
     parser = argparse.ArgumentParser(
         prog="moss-say", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "text", nargs="?", help="what to say or to answer, or - to read it from standard input"
-    )
-    parser.add_argument(
-        "--speech", type=Path, metavar="FILE", help="recording to answer, instead of a text"
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help=f"WAV file for a spoken answer (default: {OUT})"
-    )
-    parser.add_argument(
-        "--mode", help="one of the checkpoint's modes (default: what is given and asked for)"
-    )
-    parser.add_argument("--system", metavar="TEXT", help="system prompt, instead of the mode's own")
-    parser.add_argument("--voice", help="one of the checkpoint's voices (default: its own)")
-    parser.add_argument(
-        "--speed",
-        type=float,
-        default=1.0,
-        help="speaking rate from 0.7 to 1.5, where the checkpoint has one (default: 1)",
-    )
-    parser.add_argument(
-        "--anyway",
-        action="store_true",
-        help="read a text even if it looks like a language that the voice cannot read",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, help="the same seed gives the same reply (default: 0)"
-    )
-    parser.add_argument(
-        "--play-metrics",
-        action="store_true",
-        help="print what a listener would have met, as a table",
-    )
-    parser.add_argument("--json", action="store_true", help="print the figures as one line of JSON")
+    add = parser.add_argument
+    add("text", nargs="?", help="what to say or to answer, or - to read it from standard input")
+    add("--speech", type=Path, metavar="FILE", help="recording to answer, instead of a text")
+    add("--out", type=Path, metavar="FILE", help=f"WAV file for a spoken answer (default: {OUT})")
+    add("--mode", help="one of the checkpoint's modes (default: what is given and asked for)")
+    add("--system", metavar="TEXT", help="system prompt, instead of the mode's own")
+    add("--voice", help="one of the checkpoint's voices (default: its own)")
+    add("--speed", type=float, default=1.0,
+        help="speaking rate, 0.7 to 1.5, where the checkpoint has one (default: 1)")  # fmt: skip
+    add("--anyway", action="store_true",
+        help="read a text even if it looks like a language that the voice cannot read")  # fmt: skip
+    add("--seed", type=int, default=0, help="the same seed gives the same reply (default: 0)")
+    add("--play-metrics", action="store_true",
+        help="print what a listener would have met, as a table")  # fmt: skip
+    add("--json", action="store_true", help="print the figures as one line of JSON")
     add_options(parser, EngineConfig, groups=("model", "capacity"))
     add_options(parser, TalkConfig)
     args = parser.parse_args(argv)

@@ -140,22 +140,12 @@ def report(title: str, findings: Iterable[Finding]) -> bool:
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = make_parser("doctor", __doc__)
-    parser.add_argument("checkpoint", type=Path, help="folder of the language model")
-    parser.add_argument(
-        "codec", type=Path, nargs="?", help="folder of the codec (default: inside the checkpoint)"
-    )
-    parser.add_argument(
-        "--voices",
-        type=Path,
-        metavar="DIR",
-        help="folder of voices (default: voices in the codec's)",
-    )
-    parser.add_argument(
-        "--gpu-gb",
-        type=float,
-        metavar="N",
-        help="answer for a GPU with N GB free, not for this one",
-    )
+    add = parser.add_argument
+    add("checkpoint", type=Path, help="folder of the language model")
+    add("codec", type=Path, nargs="?", help="folder of the codec (default: inside the checkpoint)")
+    add("--voices", type=Path, metavar="DIR",
+        help="folder of voices (default: voices in the codec's)")  # fmt: skip
+    add("--gpu-gb", type=float, metavar="N", help="answer for a GPU with N GB free, not for this")
     args = parser.parse_args(argv)
     if args.gpu_gb is not None and not 0 < args.gpu_gb <= MOST_GB:  # also refuses NaN
         parser.error(f"--gpu-gb is {args.gpu_gb}; give the GB that are free, {MOST_GB} at most")
@@ -177,13 +167,9 @@ def main(argv: list[str] | None = None) -> int:
     command = f"python app.py --checkpoint {args.checkpoint}" + (
         f" --codec {args.codec}" if args.codec else ""
     )
-    free = (
-        round(args.gpu_gb * 1e9)
-        if args.gpu_gb is not None
-        else free_bytes(torch.device("cuda"))
-        if has_gpu
-        else None
-    )
+    free = None if args.gpu_gb is None else round(args.gpu_gb * 1e9)
+    if has_gpu:
+        free = free_bytes(torch.device("cuda"))
     if free is None:
         print(f"There is no NVIDIA GPU here. Serve on the CPU with: {command} --device cpu")
         return 0

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import argparse
 import errno
-import hashlib
 import os
 import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from moss_engine.api.errors import ConfigError, MissingPackageError, MossError
 from moss_engine.config import REPO_ROOT
+from moss_engine.models.manifest import file_digest
 from scripts.command import make_parser, run_command
 from scripts.disk import writing_to
 
@@ -38,15 +38,8 @@ LICENCE = (
 )
 
 
-UNWRITABLE = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.ENOTDIR,
-    errno.EEXIST,
-)
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
+              errno.EEXIST)  # fmt: skip
 """What a place says that takes no files."""
 
 
@@ -215,15 +208,10 @@ def require_space(needed: Mapping[Path, int]) -> None:
 
 def check_file(file: RemoteFile, folder: Path) -> None:
     """Raise MossError, and remove the file, unless its size and published SHA-256 are right."""
-    path = folder / file.name
-    right = path.is_file() and path.stat().st_size == file.num_bytes
+    path, right = folder / file.name, is_complete(file, folder)
     if right and file.sha256 is not None:
         print(f"Checking {path.name} ...", flush=True)
-        with path.open("rb") as opened:
-            digest = hashlib.sha256()
-            while piece := opened.read(1 << 22):
-                digest.update(piece)
-        right = digest.hexdigest() == file.sha256
+        right = file_digest(path) == file.sha256
     if not right:
         path.unlink(missing_ok=True)
         raise MossError(f"{path} came damaged and was removed; run the command again.")
@@ -237,25 +225,19 @@ def ask(question: str) -> bool:
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = make_parser("download", __doc__)
-    parser.add_argument(
-        "--model", type=Path, default=MODEL_FOLDER, metavar="DIR", help=f"default: {MODEL_FOLDER}"
-    )
-    parser.add_argument(
-        "--codec", type=Path, default=CODEC_FOLDER, metavar="DIR", help=f"default: {CODEC_FOLDER}"
-    )
-    parser.add_argument("--only", choices=("model", "codec"), help="fetch one of the two")
-    parser.add_argument(
-        "--owner", default=OWNER, help=f"owner of both repositories (default: {OWNER})"
-    )
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    add = parser.add_argument
+    for name, folder in (("--model", MODEL_FOLDER), ("--codec", CODEC_FOLDER)):
+        add(name, type=Path, default=folder, metavar="DIR", help=f"default: {folder}")
+    add("--only", choices=("model", "codec"), help="fetch one of the two")
+    add("--owner", default=OWNER, help=f"owner of both repositories (default: {OWNER})")
+    add("--yes", action="store_true", help="do not ask")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
     model, codec = (
-        Part(part.name, part.revision, folder, part.patterns)
-        for part, folder in zip(PARTS, (args.model, args.codec))
+        replace(part, folder=folder) for part, folder in zip(PARTS, (args.model, args.codec))
     )
     parts = {"model": (model,), "codec": (codec,), None: (model, codec)}[args.only]
     if not download(parts, args.owner, (lambda _: True) if args.yes else ask):

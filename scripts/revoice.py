@@ -25,31 +25,17 @@ from scripts.download import CODEC_FOLDER
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = make_parser("revoice", __doc__)
-    parser.add_argument("sample", type=Path, help="recording, a minute at most")
-    parser.add_argument("out", type=Path, help="WAV file to write")
-    parser.add_argument(
-        "--voice", metavar="NAME", help="an installed voice (default: the first one)"
-    )
-    parser.add_argument(
-        "--codec",
-        type=Path,
-        default=CODEC_FOLDER,
-        metavar="DIR",
-        help=f"codec folder (default: {CODEC_FOLDER})",
-    )
-    parser.add_argument(
-        "--voices",
-        type=Path,
-        metavar="DIR",
-        help="folder of voices, where it is not the codec's voices/",
-    )
-    parser.add_argument("--device", default="auto", help="cpu, cuda or cuda:N (default: auto)")
-    parser.add_argument(
-        "--codec-dtype",
-        default="auto",
-        choices=("auto", "float32", "float16", "bfloat16"),
-        help="number format of the codec; auto is float16 on a GPU (default: auto)",
-    )
+    add = parser.add_argument
+    add("sample", type=Path, help="recording, a minute at most")
+    add("out", type=Path, help="WAV file to write")
+    add("--voice", metavar="NAME", help="an installed voice (default: the first one)")
+    add("--codec", type=Path, default=CODEC_FOLDER, metavar="DIR",
+        help=f"codec folder (default: {CODEC_FOLDER})")  # fmt: skip
+    add("--voices", type=Path, metavar="DIR",
+        help="folder of voices, where it is not the codec's voices/")  # fmt: skip
+    add("--device", default="auto", help="cpu, cuda or cuda:N (default: auto)")
+    add("--codec-dtype", default="auto", choices=("auto", "float32", "float16", "bfloat16"),
+        help="number format of the codec; auto is float16 on a GPU (default: auto)")  # fmt: skip
     return parser.parse_args(argv)
 
 

@@ -79,31 +79,19 @@ def show(codec: Path, voices: Path) -> None:
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = make_parser("voice", __doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("make", help="make a voice of a recording")
-    commands.choices["make"].add_argument(
-        "sample", type=Path, help="WAV, FLAC, OGG, MP3 or AIFF of 1 to 30 s"
-    )
-    commands.choices["make"].add_argument("name", help="what to call the voice")
-    commands.choices["make"].add_argument(
-        "--device", default="auto", help="cpu, cuda or auto (default)"
-    )
+    making = commands.add_parser("make", help="make a voice of a recording")
+    making.add_argument("sample", type=Path, help="WAV, FLAC, OGG, MP3 or AIFF of 1 to 30 s")
+    making.add_argument("name", help="what to call the voice")
+    making.add_argument("--device", default="auto", help="cpu, cuda or auto (default)")
     commands.add_parser("list", help="show the voices that are installed")
-    commands.add_parser("remove", help="delete a voice")
-    commands.choices["remove"].add_argument("name", help="the voice to delete")
+    removing = commands.add_parser("remove", help="delete a voice")
+    removing.add_argument("name", help="the voice to delete")
     for command in commands.choices.values():
-        command.add_argument(
-            "--codec",
-            type=Path,
-            default=CODEC_FOLDER,
-            metavar="DIR",
-            help=f"folder of the MOSS-Speech codec (default: {CODEC_FOLDER})",
-        )
-        command.add_argument(
-            "--voices",
-            type=Path,
-            metavar="DIR",
-            help=f"folder of the voices (default: the folder {VOICES_FOLDER} in the codec's)",
-        )
+        add = command.add_argument
+        add("--codec", type=Path, default=CODEC_FOLDER, metavar="DIR",
+            help=f"folder of the MOSS-Speech codec (default: {CODEC_FOLDER})")  # fmt: skip
+        add("--voices", type=Path, metavar="DIR",
+            help=f"folder of the voices (default: {VOICES_FOLDER} in the codec's)")  # fmt: skip
     return parser.parse_args(argv)
 
 

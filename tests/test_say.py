@@ -114,13 +114,6 @@ async def test_the_table_names_every_known_figure(service, tmp_path):
     assert {"ttfa_ms", "prefill_ms", "rtf"} <= named
 
 
-def test_options_are_those_of_the_engine():
-    args, config, _ = say.parse(
-        ["hi", "--out", "a.wav", "--device", "cpu", "--threads", "2", "--seed", "3"]
-    )
-    assert (config.device, config.threads, args.seed) == ("cpu", 2, 3)
-
-
 @pytest.mark.parametrize(
     ("name", "hears", "speaks", "expected"),
     [

@@ -96,17 +96,10 @@ def stream_float8_parts(folder: Path, config: ModelConfig) -> Iterator[tuple[str
             yield name, tensor
             continue
         scale = _scale_of(tensor.abs().amax().float())
-        yield (
-            name,
-            (tensor.float() / scale)
-            .clamp_(-LARGEST_FLOAT8, LARGEST_FLOAT8)
-            .to(torch.float8_e4m3fn),
-        )
+        yield name, float8_values(tensor, scale)
         yield name + WEIGHT_SCALE, scale
-        yield (
-            name + INPUT_SCALE,
-            _scale_of(torch.stack([largest[source] for source in layout[name].sources]).amax()),
-        )
+        inputs = torch.stack([largest[source] for source in layout[name].sources])
+        yield name + INPUT_SCALE, _scale_of(inputs.amax())
 
 
 def load_largest_inputs(folder: Path, config: ModelConfig) -> dict[str, Tensor]:

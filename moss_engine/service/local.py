@@ -34,7 +34,7 @@ from moss_engine.api.events import (
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Progress, Request, without_older_half
 from moss_engine.api.service import ClonedVoice, ReplyStream
-from moss_engine.api.tokens import SpecialIds, code_of
+from moss_engine.api.tokens import code_of
 from moss_engine.api.transcript import Transcript
 from moss_engine.codec.base import SpeechCodec, samples_per_code
 from moss_engine.config import EngineConfig
@@ -95,7 +95,6 @@ class ServiceCore:
         self._worker = SpeechWorker(
             codec, finish=finish, fail=self._fail, on_first_sound=wake, one_gpu=one_gpu
         )
-        self._router = EventRouter(self._replies, self._worker, engine.processor.ids)
         self._replays = Replays(engine.processor.ids, self.samples_per_code, self.lead_samples)
         # One at a time: in many threads they would hold Python's lock against the event loop.
         self.accepting = ThreadPoolExecutor(1, "accepting")
@@ -301,33 +300,14 @@ class ServiceCore:
         waits = self._one_gpu and self._worker.is_awaited(ahead_s)
         result = StepResult((), 0) if waits else self.engine.step(paused, ahead_s)
         events = (*result.events, *self._replays.step(replies, paused))
-        self._router.route(events)
+        self._tell(events)
         if not result.num_rows and not events:
             self._engine_wake.wait(IDLE_POLL_S)
         elif self._worker.runs_many and self._one_gpu:
             # the codec's turn: side by side each would take as much longer
             time.sleep(min(MOST_REST_S, self._clock() - now_s))
 
-    def _end_leases(self, replies: list[OpenReply]) -> None:
-        """Stop the replies that nobody listens to; looked for now and then, not at every step."""
-        now_s = self._clock()
-        if now_s - self._leases_checked_s < IDLE_POLL_S:
-            return
-        self._leases_checked_s = now_s
-        for reply in replies:
-            if reply.stream.lease_lost(now_s, self.config.lease_s):
-                self.cancel(reply.request_id, "nobody listens")
-
-
-class EventRouter:
-    """Called by the engine thread."""
-
-    def __init__(self, replies: OpenReplies, worker: SpeechWorker, ids: SpecialIds):
-        self._replies = replies
-        self._worker = worker
-        self._ids = ids
-
-    def route(self, events: Iterable[Event]) -> None:
+    def _tell(self, events: Iterable[Event]) -> None:
         """Deliver the events of one step; listeners who wait are woken for all of them at once."""
         waiters: list[Waiter] = []
         try:
@@ -336,13 +316,13 @@ class EventRouter:
                 if reply is None:
                     continue
                 if isinstance(event, Sampled):
-                    self._route_row(event, reply, waiters)
+                    self._tell_row(event, reply, waiters)
                 else:
-                    self._route(event, reply, waiters)
+                    self._tell_other(event, reply, waiters)
         finally:
             wake(waiters)
 
-    def _route_row(self, event: Sampled, reply: OpenReply, waiters: list[Waiter]) -> None:
+    def _tell_row(self, event: Sampled, reply: OpenReply, waiters: list[Waiter]) -> None:
         reply.num_rows = event.num_rows
         if reply.stream.held_s:
             event = replace(event, held_s=reply.stream.held_s)
@@ -350,7 +330,7 @@ class EventRouter:
         if reply.job is not None:
             self._add_codes(event, reply.job)
 
-    def _route(self, event: Event, reply: OpenReply, waiters: list[Waiter]) -> None:
+    def _tell_other(self, event: Event, reply: OpenReply, waiters: list[Waiter]) -> None:
         reply.num_rows, job = event.num_rows, reply.job
         if isinstance(event, Finished) and reply.cancelled:
             # It ended by itself, but its sound was dropped.
@@ -368,12 +348,22 @@ class EventRouter:
 
     def _add_codes(self, event: Sampled, job: SpeechJob) -> None:
         job.num_rows = event.num_rows
-        code = code_of(event.row, self._ids)
+        code = code_of(event.row, self.engine.processor.ids)
         codes = event.silence if code is None else (code, *event.silence)
         for heard in codes:
             job.add_code(heard)
         if codes:
             self._worker.notify(job)
+
+    def _end_leases(self, replies: list[OpenReply]) -> None:
+        """Stop the replies that nobody listens to; looked for now and then, not at every step."""
+        now_s = self._clock()
+        if now_s - self._leases_checked_s < IDLE_POLL_S:
+            return
+        self._leases_checked_s = now_s
+        for reply in replies:
+            if reply.stream.lease_lost(now_s, self.config.lease_s):
+                self.cancel(reply.request_id, "nobody listens")
 
 
 Result = TypeVar("Result")

@@ -90,7 +90,14 @@ def _generate(model: Any, ids: Tensor, cache: str, num_rows: int) -> list[float]
     """When each of `num_rows` tokens was there, in seconds."""
     from transformers import StoppingCriteriaList  # pyright: ignore[reportMissingImports]
 
-    marks = Marks()
+    times_s: list[float] = []
+
+    def noted(ids: Tensor, scores: Tensor, **_: object) -> Tensor:
+        """Stops nothing."""
+        ids[:, -1].tolist()  # waits for the device
+        times_s.append(time.perf_counter())
+        return torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
+
     model.generate(
         ids,
         attention_mask=torch.ones_like(ids),
@@ -102,21 +109,9 @@ def _generate(model: Any, ids: Tensor, cache: str, num_rows: int) -> list[float]
         top_p=0.95,
         pad_token_id=0,
         cache_implementation=cache,
-        stopping_criteria=StoppingCriteriaList([marks]),
+        stopping_criteria=StoppingCriteriaList([noted]),
     )
-    return marks.times_s
-
-
-class Marks:
-    """Notes when each token was there, and stops nothing."""
-
-    def __init__(self) -> None:
-        self.times_s: list[float] = []
-
-    def __call__(self, ids: Tensor, scores: Tensor, **_: object) -> Tensor:
-        ids[:, -1].tolist()  # waits for the device
-        self.times_s.append(time.perf_counter())
-        return torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
+    return times_s
 
 
 class PlainStep:

@@ -36,7 +36,6 @@ from moss_engine.codec.base import SpeechCodec
 from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.runtime.base import ScheduledBatch
 from moss_engine.runtime.make import resolve_device
-from moss_engine.runtime.roofline import needs_of
 from moss_engine.service.local import ServiceCore
 from scripts.bench import gpu
 from scripts.bench.common import Report, count, levels, names_of, spread, whole_numbers
@@ -119,7 +118,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
 
 def card(config: ModelConfig, dtype: str, kv_int8: bool) -> dict[str, float]:
     """What one decode step of one sequence reads and computes; both branches, both heads."""
-    needs = needs_of(config, dtype)
+    needs = gpu.needs_of(config, dtype)
     return {
         "parameters_read": needs.weights,
         "weight_gb": needs.weight_bytes / 1e9,

@@ -30,13 +30,19 @@ from moss_engine.models.layout import parts, stream_parts
 from moss_engine.runtime.base import Limits, Logits, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.engine_manifest import PLAN_NAME, read_plan
-from moss_engine.runtime.roofline import needs_of
 from moss_engine.runtime.sampler import LogitsRuntime
 from moss_engine.runtime.tensorrt.engine import Library, load_library
 from moss_engine.runtime.tensorrt.runtime import EngineFile, TrtRuntime, bound_weights
 from moss_engine.text.processor import load_processor
 from scripts.bench.common import Report, names_of
-from scripts.bench.gpu import CONTEXT_ROWS, add_figure, device_times_ms, sequence, wall_times_ms
+from scripts.bench.gpu import (
+    CONTEXT_ROWS,
+    add_figure,
+    device_times_ms,
+    needs_of,
+    sequence,
+    wall_times_ms,
+)
 from scripts.quantize import conversations, prompts_from
 
 PARTS, WEIGHTS = ("nano", "published"), ("bound", "baked")

@@ -6,6 +6,7 @@ model.safetensors in float32.
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import time
@@ -126,8 +127,10 @@ class Trainer:
         initialise(model)
         self.model, self.device = with_dropout(model, DROPOUT).to(device), device
         self.optimiser = optimiser_of(self.model, device)
-        self.ema = [p.detach().clone() for p in self.model.parameters()]
-        self.loss_of = LossOf(self.model, shape, device)
+        self.average = copy.deepcopy(self.model).eval().requires_grad_(False)
+        self.loss_of, self.held_loss_of = (
+            LossOf(network, shape, device) for network in (self.model, self.average)
+        )
         self.run = torch.compile(self.loss_of) if device.type == "cuda" else self.loss_of
         self.step = 0
 
@@ -144,24 +147,17 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=True)
         self.step += 1
         decay = min(EMA_DECAY, (1 + self.step) / (10 + self.step))
-        torch._foreach_lerp_(self.ema, [p.detach() for p in self.model.parameters()], 1 - decay)
+        averaged, learnt = self.average.parameters(), self.model.parameters()
+        with torch.no_grad():
+            torch._foreach_lerp_(list(averaged), list(learnt), 1 - decay)
         return text.detach(), audio.detach()
 
     @torch.no_grad()
     def held_losses(self, held: list[list[Tensor]]) -> tuple[float, float]:
         """Losses of the averaged weights on the held-out batches."""
-        live = [p.detach().clone() for p in self.model.parameters()]
-        self._take(self.ema)
-        self.model.eval()
-        losses = [[float(loss) for loss in self.losses(self.loss_of, batch)] for batch in held]
-        self.model.train()
-        self._take(live)
+        losses = [[float(loss) for loss in self.losses(self.held_loss_of, one)] for one in held]
         text, audio = torch.tensor(losses).mean(0).tolist()
         return text, audio
-
-    def _take(self, values: list[Tensor]) -> None:
-        for parameter, value in zip(self.model.parameters(), values):
-            parameter.detach().copy_(value)
 
 
 def export_folder(trainer: Trainer, work: Path) -> Path:
@@ -170,8 +166,8 @@ def export_folder(trainer: Trainer, work: Path) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(NANO_CONFIG, indent=2) + "\n")
     shutil.copy(work / "tokenizer.json", folder / "tokenizer.json")
-    names = (name for name, _ in trainer.model.named_parameters())
-    weights = {name: tensor.float().cpu() for name, tensor in zip(names, trainer.ema)}
+    averaged = trainer.average.named_parameters()
+    weights = {name: tensor.float().cpu() for name, tensor in averaged}
     save_file(weights, folder / "model.safetensors")
     return folder
 

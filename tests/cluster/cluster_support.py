@@ -8,7 +8,7 @@ import pickle
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,33 +70,31 @@ class LocalRemote:
     async def reply(
         self, page: str, request: Request
     ) -> AsyncGenerator[list[Event] | Refusal, None]:
-        batches, life = self.server.reply(page, sent(request)), self.died.count
-        try:
-            while True:
-                try:
-                    batch = await self._reach(anext(batches), life)
-                except StopAsyncIteration:
-                    return
+        life = self.died.count
+        async with aclosing(self._each(self.server.reply(page, sent(request)), life)) as batches:
+            async for batch in batches:
                 self.batches += 1
                 if self.kill_after is not None and self.batches > self.kill_after:
                     self.died.set()
                 self.hangs |= self.hang_after is not None and self.batches > self.hang_after
                 await self._reach(asyncio.sleep(0), life)
                 yield sent(batch)
-        finally:
-            await batches.aclose()
 
     async def watch(self, page: str) -> AsyncGenerator[Load, None]:
-        loads, life = self.server.watch(page), self.died.count
+        async with aclosing(self._each(self.server.watch(page), self.died.count)) as loads:
+            async for load in loads:
+                yield sent(load)
+
+    async def _each(self, values: Any, life: int) -> AsyncGenerator[Any, None]:
         try:
             while True:
                 try:
-                    load = await self._reach(anext(loads), life)
+                    value = await self._reach(anext(values), life)
                 except StopAsyncIteration:
                     return
-                yield sent(load)
+                yield value
         finally:
-            await loads.aclose()
+            await values.aclose()
 
     async def note(self, page: str, taken: Mapping[str, int], stopped: Sequence[str]) -> None:
         await self._reach(asyncio.sleep(0), self.died.count)

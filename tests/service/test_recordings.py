@@ -53,10 +53,6 @@ async def hear(heard: Heard) -> str:
         hearing.close()
 
 
-async def test_what_was_said_comes_as_text():
-    assert await hear(Heard("Good morning.")) == "Good morning."
-
-
 @pytest.mark.parametrize(
     ("heard", "sentence"),
     [

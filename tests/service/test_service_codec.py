@@ -195,6 +195,14 @@ def waiting(worker: SpeechWorker, made_s: float, codes: int = 2, clock=time.mono
     return job
 
 
+def begun(worker: SpeechWorker, codec: FakeCodec, clock=time.monotonic) -> SpeechJob:
+    """A reply whose first sound takes two codes, of which none is there yet."""
+    job = waiting(worker, 0.0, codes=0, clock=clock)
+    job.open(codec)
+    job.missing_codes = 2
+    return job
+
+
 @pytest.mark.parametrize(("one_gpu", "runs"), [(True, [2, 1]), (False, [3])])
 def test_on_a_gpu_a_first_sound_does_not_wait_for_what_nobody_needs_soon(one_gpu, runs):
     codec = FakeCodec(max_together=4)
@@ -211,9 +219,7 @@ def test_while_a_first_sound_s_codes_come_only_what_is_urgent_is_made(listeners,
     worker = worker_of(codec, one_gpu=True)
     for _ in range(listeners):
         waiting(worker, 5.0)
-    newcomer = waiting(worker, 0.0, codes=0)
-    newcomer.open(codec)
-    newcomer.missing_codes = 2
+    newcomer = begun(worker, codec)
     newcomer.add_code(1)
     worker.notify(newcomer)
     worker.run_once()
@@ -234,9 +240,7 @@ def test_a_short_first_sound_waits_for_the_second_where_that_comes_late(pace_s, 
     codec = FakeCodec(max_together=4)
     codec.short_codes = 2
     worker = worker_of(codec, one_gpu=True)
-    job = waiting(worker, 0.0, codes=0, clock=lambda: now_s[0])
-    job.open(codec)
-    job.missing_codes = 2
+    job = begun(worker, codec, clock=lambda: now_s[0])
     for left in (1, 0, 1, 0) if taken == 2 else (1, 2, 3, 0):
         now_s[0] += pace_s
         job.add_code(1)
@@ -250,9 +254,7 @@ def test_a_short_first_sound_does_not_wait_for_what_no_longer_comes():
     codec = FakeCodec(max_together=4)
     codec.short_codes = 2
     worker = worker_of(codec, one_gpu=True)
-    job = waiting(worker, 0.0, codes=0, clock=lambda: now_s[0])
-    job.open(codec)
-    job.missing_codes = 2
+    job = begun(worker, codec, clock=lambda: now_s[0])
     for _ in range(2):
         now_s[0] += 0.1
         job.add_code(1)

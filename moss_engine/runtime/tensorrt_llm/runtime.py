@@ -35,7 +35,7 @@ from moss_engine.runtime.tensorrt.runtime import (
 )
 from moss_engine.runtime.tensorrt.tensors import (
     ANY,
-    OUTPUTS,
+    HEADS,
     ROTARY,
     EngineTensors,
     TensorSpec,
@@ -205,13 +205,6 @@ def engine_inputs(tensors: EngineTensors, *, is_bound: bool) -> dict[str, Tensor
     return found
 
 
-def engine_outputs(config: ModelConfig) -> dict[str, TensorSpec]:
-    """Float32 [B, vocabulary] of both heads."""
-    return {
-        name: TensorSpec("float32", (ANY, getattr(config, size))) for name, size in OUTPUTS.items()
-    }
-
-
 def profile_shapes(tensors: EngineTensors) -> list[dict[str, list[tuple[int, ...]]]]:
     """Smallest, usual and largest shape of every open input: for decode, and for steps of up to
     `max_step_rows` rows."""
@@ -258,7 +251,7 @@ class TrtLlmRuntime(EngineRuntime):
         library, plan, manifest, config, limits, *_, device = file
         self._built, tensors = manifest.limits, file.tensors
         inputs = engine_inputs(tensors, is_bound=file.is_bound)
-        outputs = engine_outputs(config)
+        outputs = tensors.outputs(HEADS)
         self._engine = TrtEngine(library, plan, inputs, outputs, device, self._stream_handle)
         dtype = getattr(torch, tensors.io_dtype)
         self._pool = torch.zeros(pool_shape(config, limits), dtype=dtype, device=device)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -20,8 +19,8 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import ConfigError
-from moss_engine.api.request import Message, Request, Sampling, Text
-from moss_engine.api.tokens import Modality, Row, SpecialIds
+from moss_engine.api.request import Message, Request, Text
+from moss_engine.api.tokens import Modality, Row
 from moss_engine.config import NANO_CHECKPOINT, EngineConfig
 from moss_engine.engine.sequence import Segment, Sequence
 from moss_engine.models.config import ModelConfig
@@ -137,44 +136,6 @@ class _Step:
     row: Row | None
 
 
-def lead(
-    runtime: LogitsRuntime,
-    special_ids: SpecialIds,
-    rows: list[Row],
-    num_prompt_rows: int,
-    modalities: list[Modality],
-    sampling: Sampling,
-    copies: int = 1,
-) -> Iterator[_Step]:
-    """Run a sequence with given rows, one a step after the prompt.
-
-    With `copies` as many equal sequences run in each step, and the first one counts.
-    """
-    blocks = -(-len(rows) // runtime.limits.block_size)
-    tables = [tuple(range(i * blocks, (i + 1) * blocks)) for i in range(copies)]
-    start = 0
-    for index, modality in enumerate(modalities):
-        end = num_prompt_rows + index
-        while start < end:
-            stop = min(end, start + runtime.limits.max_step_rows // copies)
-            part = tuple(rows[start:stop])
-            logits = runtime.forward(
-                ScheduledBatch(
-                    tuple(ScheduledSequence(part, start, table, stop == end) for table in tables)
-                )
-            )
-            start = stop
-        first = type(logits)(logits.text[:1], logits.audio[:1])
-        values = replace(sampling, seed=sampling.seed + index, min_rows=0)
-        part = SequenceSampling("led", rows[:end], 0, values, modality)
-        drawn = runtime.sampler.sample(first, BatchSampling((part,), special_ids, ("led",)))[0]
-        yield _Step(
-            modality,
-            (first.text if modality is Modality.TEXT else first.audio)[0].float().clone(),
-            drawn,
-        )
-
-
 def compare(steps: list[_Step], others: list[_Step], dtype: str) -> list[Agreement]:
     """Both channels in turn, each over the rows that were sampled in its mode."""
     found = []
@@ -215,20 +176,29 @@ def _drawn(step: _Step) -> int | None:
 def led(
     runtime: LogitsRuntime, model: ModelConfig, sequences: list[Sequence], copies: int = 1
 ) -> list[_Step]:
-    """Every step of all sequences."""
-    return [
-        step
-        for sequence in sequences
-        for step in lead(
-            runtime,
-            model.special,
-            sequence.rows,
-            sequence.num_prompt_rows,
-            modalities_of(sequence, model),
-            sequence.sampling,
-            copies,
-        )
-    ]
+    """Every step of all sequences, whose rows are given, one a step after the prompt. With `copies`
+    as many equal sequences run in each step, and the first one counts."""
+    found = []
+    for sequence in sequences:
+        rows, sampling, start = sequence.rows, sequence.sampling, 0
+        blocks = -(-len(rows) // runtime.limits.block_size)
+        tables = [tuple(range(i * blocks, (i + 1) * blocks)) for i in range(copies)]
+        for index, modality in enumerate(modalities_of(sequence, model)):
+            end = sequence.num_prompt_rows + index
+            while start < end:
+                stop = min(end, start + runtime.limits.max_step_rows // copies)
+                part = tuple(rows[start:stop])
+                parts = (ScheduledSequence(part, start, table, stop == end) for table in tables)
+                logits = runtime.forward(ScheduledBatch(tuple(parts)))
+                start = stop
+            first = type(logits)(logits.text[:1], logits.audio[:1])
+            values = replace(sampling, seed=sampling.seed + index, min_rows=0)
+            drawing = SequenceSampling("led", rows[:end], 0, values, modality)
+            asked = BatchSampling((drawing,), model.special, ("led",))
+            counts = first.text if modality is Modality.TEXT else first.audio
+            (drawn,) = runtime.sampler.sample(first, asked)
+            found.append(_Step(modality, counts[0].float().clone(), drawn))
+    return found
 
 
 def modalities_of(sequence: Sequence, model: ModelConfig) -> list[Modality]:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import argparse
 import math
+import multiprocessing
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 
+from moss_engine.api.errors import CheckpointError
 from scripts.command import make_parser
+
+Result = TypeVar("Result")
 
 
 def stage_parser(name: str, description: str | None) -> argparse.ArgumentParser:
@@ -23,6 +29,25 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device", default="auto", help="cpu, cuda or cuda:N; auto is a GPU, where there is one"
     )
+
+
+def make_shards(
+    folder: Path,
+    prompts: list[dict[str, Any]],
+    per_shard: int,
+    start: Callable[[], None],
+    make: Callable[[tuple[Path, int, list[dict[str, Any]]]], Result],
+    processes: int,
+) -> Iterator[Result]:
+    """Have so many processes, begun by `start`, make the numbered shards of a folder that is not
+    there yet; what `make` gives for each. Raises CheckpointError."""
+    if folder.exists():
+        raise CheckpointError(f"{folder} is there already; remove it to have it made anew.")
+    folder.mkdir()
+    count = -(-len(prompts) // per_shard)
+    tasks = [(folder, k, prompts[k::count]) for k in range(count)]
+    with multiprocessing.get_context("spawn").Pool(processes, start) as pool:
+        yield from pool.imap_unordered(make, tasks)
 
 
 def pick_device(name: str) -> torch.device:

@@ -8,17 +8,15 @@ The teacher is hibari-tts, voice heart; the second voice is made of it (`speech/
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from moss_engine.api.errors import CheckpointError
 from scripts.nano.speech.shards import DONE, SAMPLE_RATE_HZ, Utterance, write_shard
 from scripts.nano.speech.teacher_voice import Teacher, UnusablePromptError
-from scripts.nano.stage import stage_parser
+from scripts.nano.stage import make_shards, stage_parser
 from scripts.nano.tokenizer import read_prompts
 
 PROMPTS_PER_SHARD = 96
@@ -52,16 +50,11 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args()
     folder, began = args.work / "speech", time.monotonic()
-    if folder.exists():
-        raise CheckpointError(f"{folder} is there already; remove it to have it made anew.")
     prompts = list(read_prompts(args.work))
-    count = -(-len(prompts) // PROMPTS_PER_SHARD)
-    folder.mkdir()
-    tasks = [(folder, k, prompts[k::count]) for k in range(count)]
     utterances, samples, left_out = 0, 0, Counter[str]()
-    with multiprocessing.get_context("spawn").Pool(args.processes, _start_worker) as pool:
-        for said, length, reasons in pool.imap_unordered(_make_shard, tasks):
-            utterances, samples, left_out = utterances + said, samples + length, left_out + reasons
+    given = (folder, prompts, PROMPTS_PER_SHARD, _start_worker, _make_shard, args.processes)
+    for said, length, reasons in make_shards(*given):
+        utterances, samples, left_out = utterances + said, samples + length, left_out + reasons
     figures = {
         "utterances": utterances,
         "hours": round(samples / SAMPLE_RATE_HZ / 3600, 3),

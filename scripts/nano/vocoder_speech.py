@@ -11,7 +11,6 @@ period) and float32 "f0" at 80 Hz.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 from collections import Counter
@@ -20,12 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from moss_engine.api.errors import CheckpointError
 from scripts.nano.speech.second_voice import convert, teacher_speed
 from scripts.nano.speech.shards import SAMPLE_RATE_HZ
 from scripts.nano.speech.teacher_voice import load_hibari
 from scripts.nano.speech.voices import ADA
-from scripts.nano.stage import stage_parser
+from scripts.nano.stage import make_shards, stage_parser
 from scripts.nano.tokenizer import read_prompts
 
 CHARS_PER_S = 16
@@ -138,18 +136,13 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args()
     folder, began = args.work / "vocoder_speech", time.monotonic()
-    if folder.exists():
-        raise CheckpointError(f"{folder} is there already; remove it to have it made anew.")
     chars, prompts = args.hours * 3600 * CHARS_PER_S, []
     for prompt in read_prompts(args.work):
         if chars > 0 and prompt["mode"] != "chat" and prompt["split"] != "held":
             prompts.append(prompt)
             chars -= len(prompt["spoken"])
-    count = -(-len(prompts) // PROMPTS_PER_SHARD)
-    folder.mkdir()
-    tasks = [(folder, k, prompts[k::count]) for k in range(count)]
-    with multiprocessing.get_context("spawn").Pool(args.processes, _start) as pool:
-        total = sum(pool.imap_unordered(_make_shard, tasks), Counter[str]())
+    given = (folder, prompts, PROMPTS_PER_SHARD, _start, _make_shard, args.processes)
+    total = sum(make_shards(*given), Counter[str]())
     made = {kind: round(n / SAMPLE_RATE_HZ / 3600, 3) for kind, n in total.items()}
     print(f"vocoder speech: hours {made} in {time.monotonic() - began:.0f} s", flush=True)
 

@@ -11,7 +11,7 @@ import re
 import struct
 import subprocess
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,42 +130,28 @@ def word_counts(root: Path, part: str = "") -> dict[str, int]:
 
 def scowl_words(root: Path, largest: int) -> list[str]:
     """Words of the lists up to a size, most common lists first, without possessives."""
-    words: dict[str, None] = {}
     folder = package_file(root, "share/dict/scowl")
-    for size in (10, 20, 35, 40, 50, 55, 60, 70):
-        for prefix in ("english", "american"):
-            path = folder / f"{prefix}-words.{size}"
-            if size <= largest and path.exists():
-                words.update(
-                    dict.fromkeys(
-                        w
-                        for w in path.read_text(encoding="latin-1").split()
-                        if w.isascii() and w.isalpha()
-                    )
-                )
-    return list(words)
+    return _words_of(
+        folder / f"{prefix}-words.{size}"
+        for size in (10, 20, 35, 40, 50, 55, 60, 70)
+        for prefix in ("english", "american")
+        if size <= largest
+    )
 
 
 def scowl_names(root: Path, largest: int) -> list[str]:
     """Capitalised words: first names, surnames, places, peoples."""
-    words: dict[str, None] = {}
     folder = package_file(root, "share/dict/scowl")
-    for path in sorted(
-        [
-            *folder.glob("english-upper.*"),
-            *folder.glob("english-proper-names.*"),
-            *folder.glob("american-upper.*"),
-        ]
-    ):
-        if int(path.suffix[1:]) <= largest:
-            words.update(
-                dict.fromkeys(
-                    w
-                    for w in path.read_text(encoding="latin-1").split()
-                    if w.isascii() and w.isalpha()
-                )
-            )
-    return list(words)
+    lists = ("english-upper", "english-proper-names", "american-upper")
+    paths = sorted(path for name in lists for path in folder.glob(f"{name}.*"))
+    return _words_of(path for path in paths if int(path.suffix[1:]) <= largest)
+
+
+def _words_of(paths: Iterable[Path]) -> list[str]:
+    """Plain words of the lists that there are, each once, in order."""
+    texts = (path.read_text(encoding="latin-1") for path in paths if path.exists())
+    words = (word for text in texts for word in text.split())
+    return list(dict.fromkeys(word for word in words if word.isascii() and word.isalpha()))
 
 
 def bible_verses(root: Path) -> list[str]:

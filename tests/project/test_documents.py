@@ -34,6 +34,7 @@ COMMANDS = [
     for line in block.splitlines()
     if line.strip()
 ]
+LINK = re.compile(r'(?<=\]\()[^)#:]+(?=[)#])|(?<=src=")[^":]+(?=")')
 PINS = (ROOT / "requirements.txt").read_text(encoding="utf-8")
 
 
@@ -71,12 +72,8 @@ def test_the_example_runs(tmp_path, monkeypatch, tiny_checkpoint, capsys):
     (example,) = re.findall(r"```python\n(.*?)```", TEXT, re.S)
     monkeypatch.chdir(tmp_path)
     open_service = moss_engine.open_service
-    monkeypatch.setattr(
-        moss_engine,
-        "open_service",
-        lambda: open_service(checkpoint=tiny_checkpoint, device="cpu"),
-        raising=False,
-    )
+    tiny = lambda: open_service(checkpoint=tiny_checkpoint, device="cpu")  # noqa: E731
+    monkeypatch.setattr(moss_engine, "open_service", tiny, raising=False)
     exec(compile(example, "README.md", "exec"), {})
     pcm, rate_hz = read_wav(tmp_path / "hello.wav")
     assert rate_hz == 24_000 and len(pcm) > 0
@@ -111,7 +108,5 @@ def test_a_space_accepts_the_front_matter():
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_linked_files_exist(path):
     text = path.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text) + re.findall(
-        r'src="([^":]+)"', text
-    ):
+    for target in LINK.findall(text):
         assert (path.parent / target).exists(), f"{path} links to {target}, which does not exist"

@@ -69,7 +69,7 @@ def build(
     # scales of float8 must be constants of the network
     chosen = weights or ("baked" if dtype == "float8" else "bound")
     limits, baked = make_limits(config, model), None
-    target = BuildTarget(backend, chosen, capability, limits, checkpoint_digest(checkpoint))
+    target = BuildTarget(backend, dtype, chosen, capability, limits, checkpoint_digest(checkpoint))
     if chosen == "baked" and dtype == "float8":
         baked = stream_float8_parts(checkpoint, model)
     elif chosen == "baked":
@@ -86,7 +86,7 @@ def build(
             entries = entries_of(model, dtype).values()
             num_bytes = sum(math.prod(shape) * stored.itemsize for stored, shape in entries)
             require_space(out, num_bytes, "The plan")
-        manifest = write(model, dtype, target, plan, baked, say)
+        manifest = write(model, target, plan, baked, say)
         write_engine_manifest(out, manifest)
     except BaseException as error:
         with contextlib.suppress(OSError):  # the folder may be what cannot be written

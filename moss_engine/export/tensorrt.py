@@ -34,7 +34,6 @@ from moss_engine.runtime.tensorrt.tensors import (
 )
 
 EFFORT = 3
-"""The builder's optimisation level, 0 to 5."""
 Report = Callable[[str], None]
 """Takes one line that says what is being done now."""
 Weights = Iterable[tuple[str, Tensor]]
@@ -43,35 +42,31 @@ Weights = Iterable[tuple[str, Tensor]]
 
 @dataclass(frozen=True)
 class BuildTarget:
-    """What to build. `weights` is "baked" or "bound"; `compute_capability` "8.9" or "8.6,8.9", None
-    stands for this machine's GPU; `checkpoint_digest` that of the checkpoint."""
+    """What to build. `dtype` is float32, float16, bfloat16 or float8, `weights` "baked" or "bound";
+    `compute_capability` "8.9" or "8.6,8.9", None stands for this machine's GPU;
+    `checkpoint_digest` that of the checkpoint; `effort` the builder's level, 0 to 5."""
 
     backend: str
+    dtype: str
     weights: str
     compute_capability: str | None
     limits: Limits
     checkpoint_digest: str = "none"
+    effort: int = EFFORT
 
 
 def build_tensorrt_plan(
-    config: ModelConfig,
-    dtype: str,
-    target: BuildTarget,
-    path: Path,
-    weights: Weights | None,
-    report: Report,
-    *,
-    effort: int = EFFORT,
+    config: ModelConfig, target: BuildTarget, path: Path, weights: Weights | None, report: Report
 ) -> EngineManifest:
     """Write a plan of TensorRT or TensorRT-RTX to `path`; returns what its manifest will say.
 
-    dtype: float32, float16, bfloat16 or float8. weights: None for target.weights "bound". Raises
-    MissingPackageError without the library, and ConfigError for what it cannot build.
+    weights: None for target.weights "bound". Raises MissingPackageError without the library, and
+    ConfigError for what it cannot build.
     """
     library = load_library(target.backend)
     capability = capability_of(library, target)
-    plan = build_plan(library, config, dtype, target, weights, report, effort=effort)
-    return write_plan(path, plan, library, capability, dtype, target, report)
+    plan = build_plan(library, config, target, weights, report)
+    return write_plan(path, plan, library, capability, target, report)
 
 
 def write_plan(
@@ -79,7 +74,6 @@ def write_plan(
     plan: Any,
     library: Library,
     capability: str,
-    dtype: str,
     target: BuildTarget,
     report: Report,
     plugin_digest: str = "",
@@ -94,7 +88,7 @@ def write_plan(
         target.checkpoint_digest,
         library.version,
         capability,
-        dtype,
+        target.dtype,
         target.weights,
         **limits,
         plan_digest=digest,
@@ -106,33 +100,30 @@ def write_plan(
 def build_plan(
     library: Library,
     config: ModelConfig,
-    dtype: str,
     target: BuildTarget,
     weights: Weights | None,
     report: Report,
-    *,
-    effort: int = EFFORT,
 ) -> Any:
     """The plan as the library's memory object."""
-    refuse_bound_float8(dtype, target)
-    if dtype not in library.dtypes:
+    refuse_bound_float8(target)
+    if target.dtype not in library.dtypes:
         raise ConfigError(
-            f"{target.backend} {library.version} has no {dtype}; give --dtype one "
+            f"{target.backend} {library.version} has no {target.dtype}; give --dtype one "
             f"of {', '.join(library.dtypes)}."
         )
     assert (weights is None) == (target.weights == "bound"), "weights are given to be baked"
-    tensors = EngineTensors(config, target.limits, dtype, library.wide_io)
+    tensors = EngineTensors(config, target.limits, target.dtype, library.wide_io)
 
     def build(part: str) -> Any:
-        return _build_part(library, part, tensors, target, weights, report, effort)
+        return _build_part(library, part, tensors, target, weights, report)
 
     if weights is not None:
         return build(WHOLE)
     return memoryview(join_plans({part: bytes(build(part)) for part in PARTS}))
 
 
-def refuse_bound_float8(dtype: str, target: BuildTarget) -> None:
-    if dtype == FLOAT8 and target.weights == "bound":
+def refuse_bound_float8(target: BuildTarget) -> None:
+    if target.dtype == FLOAT8 and target.weights == "bound":
         raise ConfigError(
             "float8 weights cannot be bound, as TensorRT wants their scales when it builds; build "
             "with --weights baked, or with --dtype bfloat16."
@@ -146,7 +137,6 @@ def _build_part(
     target: BuildTarget,
     weights: Weights | None,
     report: Report,
-    effort: int,
 ) -> Any:
     """The plan of the whole network, whose weights are baked, or of a part, whose are bound."""
     config, flags = tensors.config, library.module.NetworkDefinitionCreationFlag
@@ -175,7 +165,7 @@ def _build_part(
             made.define_layers(inputs, tensors.layers_at_a_time, attention)
         attention.output_new_kv(tensors.io_dtype)
     shapes = [tensors.profile_shapes(part, profile) for profile in profiles(target.limits)]
-    settings = _settings(library, builder, target, dtype, effort)
+    settings = _settings(library, builder, target, dtype)
     if tensors.dtype == "float32":
         settings.clear_flag(library.module.BuilderFlag.TF32)
     return serialize(library, builder, network, settings, shapes, target, report)
@@ -222,10 +212,10 @@ def serialize(
     return plan
 
 
-def _settings(library: Library, builder: Any, target: BuildTarget, dtype: str, effort: int) -> Any:
+def _settings(library: Library, builder: Any, target: BuildTarget, dtype: str) -> Any:
     trt = library.module
     settings = builder.create_builder_config()
-    settings.builder_optimization_level = effort
+    settings.builder_optimization_level = target.effort
     if not library.strongly_typed:
         settings.set_flag(trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
         if dtype == "float16":

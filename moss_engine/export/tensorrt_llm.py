@@ -48,18 +48,13 @@ PLUGIN_SETTINGS = {
 
 
 def build_llm_plan(
-    config: ModelConfig,
-    dtype: str,
-    target: BuildTarget,
-    path: Path,
-    weights: Weights | None,
-    report: Report,
+    config: ModelConfig, target: BuildTarget, path: Path, weights: Weights | None, report: Report
 ) -> EngineManifest:
     """As `build_tensorrt_plan`, for TensorRT-LLM."""
-    _refuse(dtype, target)
+    _refuse(target)
     library, llm = _import_library()
     capability = capability_of(library, target)
-    tensors = EngineTensors(config, target.limits, dtype, library.wide_io)
+    tensors = EngineTensors(config, target.limits, target.dtype, library.wide_io)
     builder = llm.Builder()
     network = builder.create_network()
     settings = {
@@ -77,12 +72,12 @@ def build_llm_plan(
         specs = engine_inputs(tensors, is_bound=weights is None)
         values |= {name: ops.input(name, spec) for name, spec in specs.items()}
         attention = PluginAttention(ops, network, tensors, values)
-        Network(ops, config, dtype, values.__getitem__).define(values, attention)
+        Network(ops, config, target.dtype, values.__getitem__).define(values, attention)
         shapes, made = profile_shapes(tensors), builder.create_builder_config()
         report("building")
         plan = serialize(library, builder, network.trt_network, made, shapes, target, report)
     digest = file_digest(find_plugin(None))
-    return write_plan(path, plan, library, capability, dtype, target, report, digest)
+    return write_plan(path, plan, library, capability, target, report, digest)
 
 
 class PluginAttention:
@@ -146,13 +141,13 @@ def rotary_constants(config: ModelConfig, num_positions: int) -> tuple[torch.Ten
     return (config.rope_theta**-exponents).float(), pairs.reshape(1, -1)
 
 
-def _refuse(dtype: str, target: BuildTarget) -> None:
-    if dtype == "float16":
+def _refuse(target: BuildTarget) -> None:
+    if target.dtype == "float16":
         raise ConfigError(
             "In float16 this network overflows with tensorrt_llm; build with --dtype bfloat16 or "
             "float8."
         )
-    refuse_bound_float8(dtype, target)
+    refuse_bound_float8(target)
     size = target.limits.block_size
     if size < 8 or size & (size - 1):
         raise ConfigError(

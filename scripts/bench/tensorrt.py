@@ -119,12 +119,12 @@ def build(
     """A runtime of an engine that is built now; seconds of building and loading, megabytes of the
     plan. Loading is timed with bound weights already on the GPU."""
     items = tensors.items() if isinstance(tensors, Mapping) else tensors
-    target = BuildTarget(library.backend, weights, None, limits)
+    target = BuildTarget(library.backend, dtype, weights, None, limits, effort=effort)
     with TemporaryDirectory() as name:
         folder = Path(name)
         path, start_s = folder / PLAN_NAME, time.perf_counter()
         baked = items if weights == "baked" else None
-        manifest = build_tensorrt_plan(config, dtype, target, path, baked, print, effort=effort)
+        manifest = build_tensorrt_plan(config, target, path, baked, print)
         build_s = time.perf_counter() - start_s
         bound = bound_weights(library, dtype, items, device) if weights == "bound" else {}
         if device.type == "cuda":

@@ -197,7 +197,7 @@ def test_a_build_that_fails_leaves_nothing(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(*args: object) -> None:
-        args[3].write_bytes(b"half a plan")  # type: ignore[attr-defined]
+        args[2].write_bytes(b"half a plan")  # type: ignore[attr-defined]
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(build_engine, "build_tensorrt_plan", failing)

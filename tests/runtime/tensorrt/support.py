@@ -80,9 +80,9 @@ def open_runtime(
     weights: str,
     device: torch.device = CPU,
 ) -> TrtRuntime:
-    target = BuildTarget(library.backend, weights, None, limits)
+    target = BuildTarget(library.backend, dtype, weights, None, limits, effort=0)
     baked = layout.items() if weights == "baked" else None
-    plan = build_plan(library, config, dtype, target, baked, lambda line: None, effort=0)
+    plan = build_plan(library, config, target, baked, lambda line: None)
     made_of = (library.backend, "none", library.version, "8.9", dtype, weights)
     manifest = EngineManifest(*made_of, **dataclasses.asdict(limits), plan_digest="p", plan_bytes=1)
     return TrtRuntime(engine_file(library, plan, manifest, config, layout, limits, device))
@@ -115,11 +115,11 @@ def make_llm_runtime(
     """Build and open an engine of TensorRT-LLM, with a pool that the plugin may touch."""
     config = ModelConfig.from_file(folder / "config.json")
     layout = layout or layout_of(folder, dtype)
-    target = BuildTarget("tensorrt_llm", weights, None, limits)
+    target = BuildTarget("tensorrt_llm", dtype, weights, None, limits)
     baked = layout.items() if weights == "baked" else None
     with installed(folder=out):
         path = out / PLAN_NAME
-        manifest = build_llm_plan(config, dtype, target, path, baked, lambda line: None)
+        manifest = build_llm_plan(config, target, path, baked, lambda line: None)
     plan = path.read_bytes()
     file = engine_file(LLM_STAND_IN, plan, manifest, config, layout, limits, device)
     runtime = TrtLlmRuntime(file)
@@ -138,12 +138,12 @@ def build_folder(
 ) -> Path:
     """A float32 engine folder, as the build command leaves it."""
     config = ModelConfig.from_file(checkpoint / "config.json")
-    target = BuildTarget(backend, weights, None, limits, checkpoint_digest(checkpoint))
+    target = BuildTarget(backend, "float32", weights, None, limits, checkpoint_digest(checkpoint))
     baked = layout_of(checkpoint, "float32").items() if weights == "baked" else None
     folder.mkdir(exist_ok=True)
     build = build_llm_plan if backend == "tensorrt_llm" else build_tensorrt_plan
     with installed(folder=folder.parent):
-        manifest = build(config, "float32", target, folder / PLAN_NAME, baked, lambda line: None)
+        manifest = build(config, target, folder / PLAN_NAME, baked, lambda line: None)
     write_engine_manifest(folder, manifest)
     return folder
 

@@ -200,7 +200,7 @@ def test_what_cannot_be_built_is_a_sentence(
     config = ModelConfig.from_file(tiny_checkpoint / "config.json")
     limits = dataclasses.replace(BUILT, block_size=change.get("block_size", 8))
     backend = "tensorrt_llm" if build is build_llm_plan else "tensorrt"
-    target = BuildTarget(backend, "bound", change.get("gpu"), limits)
+    target = BuildTarget(backend, dtype, "bound", change.get("gpu"), limits)
     if "fails" in change:
         monkeypatch.setattr(stand_in.Builder, "build_serialized_network", lambda *given: None)
     with (
@@ -210,16 +210,16 @@ def test_what_cannot_be_built_is_a_sentence(
         if "gpu" in change and change["gpu"] is None:
             patch.setattr(torch.cuda, "is_available", lambda: False)
         with pytest.raises(ConfigError, match=words):
-            build(config, dtype, target, tmp_path / PLAN_NAME, None, lambda line: None)
+            build(config, target, tmp_path / PLAN_NAME, None, lambda line: None)
     assert not (tmp_path / PLAN_NAME).exists()
 
 
 def test_a_missing_llm_package_is_a_sentence(tiny_checkpoint: Path, tmp_path: Path) -> None:
     config = ModelConfig.from_file(tiny_checkpoint / "config.json")
-    target = BuildTarget("tensorrt_llm", "bound", None, BUILT)
+    target = BuildTarget("tensorrt_llm", "bfloat16", "bound", None, BUILT)
     words = r"install tensorrt_llm 1\.2\.1 .*, as docs/engine_files\.md says"
     with pytest.raises(MissingPackageError, match=words):
-        build_llm_plan(config, "bfloat16", target, tmp_path / PLAN_NAME, None, print)
+        build_llm_plan(config, target, tmp_path / PLAN_NAME, None, print)
 
 
 def test_the_plugins_library_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

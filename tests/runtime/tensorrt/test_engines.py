@@ -214,8 +214,8 @@ def test_float32_is_not_rounded_to_tf32(
         lambda self, network, settings: used.append(settings.flags) or b"",
     )
     for dtype in ("float32", "float16"):
-        target = BuildTarget("tensorrt", "bound", None, LIMITS)
-        build_plan(OLD_STAND_IN, config, dtype, target, None, print)
+        target = BuildTarget("tensorrt", dtype, "bound", None, LIMITS)
+        build_plan(OLD_STAND_IN, config, target, None, print)
     assert [stand_in.BuilderFlag.TF32 in flags for flags in used] == [False] * 3 + [True] * 3
 
 

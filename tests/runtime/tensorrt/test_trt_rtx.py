@@ -35,18 +35,19 @@ def as_release_10(trt: ModuleType) -> SimpleNamespace:
 def test_nano_is_built_with_its_weights(tmp_path: Path) -> None:
     """For sm_89, with the builder's least effort."""
     config = ModelConfig.from_file(NANO_CHECKPOINT / "config.json")
-    target = BuildTarget("tensorrt_rtx", "baked", ADA, Limits(16, 128, 4, 512, 2048))
+    limits = Limits(16, 128, 4, 512, 2048)
+    target = BuildTarget("tensorrt_rtx", "bfloat16", "baked", ADA, limits, effort=0)
     weights, plan = layout_of(NANO_CHECKPOINT, "bfloat16").items(), tmp_path / "plan"
-    built = build_tensorrt_plan(config, "bfloat16", target, plan, weights, print, effort=0)
+    built = build_tensorrt_plan(config, target, plan, weights, print)
     assert built.compute_capability == ADA
     assert plan.stat().st_size > 2 * 19_000_000  # its 19.7 M weights are inside
 
 
 def test_the_published_size_is_built_with_bound_weights(tmp_path: Path) -> None:
     """All 40 layers; the plan holds no weights, which take 18 GB."""
-    target = BuildTarget("tensorrt_rtx", "bound", ADA, Limits(16, 1024, 4, 512, 4096))
+    target = BuildTarget("tensorrt_rtx", "bfloat16", "bound", ADA, Limits(16, 1024, 4, 512, 4096))
     started = time.perf_counter()
-    build_tensorrt_plan(PUBLISHED, "bfloat16", target, tmp_path / "plan", None, print)
+    build_tensorrt_plan(PUBLISHED, target, tmp_path / "plan", None, print)
     assert time.perf_counter() - started < 120
     assert 1 << 20 < (tmp_path / "plan").stat().st_size < 1 << 26
 
@@ -81,9 +82,9 @@ def test_the_network_around_the_plugin_is_built(
     float8, _ = float8_layout_of(tiny_checkpoint)
     monkeypatch.setattr(stand_in, "gpt_attention", queries)
     monkeypatch.setattr(stand_in, "LlmBuilder", Builder)
-    target = BuildTarget("tensorrt_llm", "baked", None, LLM_LIMITS)
+    target = BuildTarget("tensorrt_llm", "float8", "baked", None, LLM_LIMITS)
     with stand_in.installed(tensorrt=as_release_10(trt), folder=tmp_path):
-        build_llm_plan(config, "float8", target, tmp_path / "plan", float8.items(), print)
+        build_llm_plan(config, target, tmp_path / "plan", float8.items(), print)
     assert len(kept) == config.num_layers and (tmp_path / "plan").stat().st_size > 1 << 14
 
 
@@ -95,6 +96,6 @@ def test_a_gpu_that_rtx_does_not_serve_is_refused(
 ) -> None:
     """Before anything is done: the weights to be baked are not even asked for."""
     config = dataclasses.replace(PUBLISHED, num_shared_layers=1, num_modality_layers=1)
-    target = BuildTarget("tensorrt_rtx", "baked", wanted, Limits(16, 64, 1, 64, 512))
+    target = BuildTarget("tensorrt_rtx", "bfloat16", "baked", wanted, Limits(16, 64, 1, 64, 512))
     with pytest.raises(ConfigError, match=f"builds nothing for compute capability {refused}"):
-        build_tensorrt_plan(config, "bfloat16", target, tmp_path / "plan", None, print)
+        build_tensorrt_plan(config, target, tmp_path / "plan", None, print)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from functools import partial
 from urllib.parse import urlencode
 
 import brotli
@@ -344,11 +345,7 @@ async def sent(
     pieces=(TEXT,), path="/", accepts=b"gzip, deflate, br", headers=(HTML,), status=200, by=None,
     host=b"here", query=b"",
 ):  # fmt: skip
-    """The messages of an answer, as they leave."""
-    told = []
-
-    async def send(message):
-        told.append(message)
+    """Headers and body of an answer, as they leave."""
 
     async def app(scope, receive, send):
         sizes = [(b"content-length", str(sum(map(len, pieces))).encode())]
@@ -357,10 +354,9 @@ async def sent(
             more = place < len(pieces)
             await send({"type": "http.response.body", "body": piece, "more_body": more})
 
-    asked = [(b"host", host), (b"accept-encoding", accepts)]
-    scope = {"method": "GET", "path": path, "headers": asked, "query_string": query}
-    await (by or Texts()).pass_on(app, scope, None, send)
-    return told
+    head = [(b"host", host), (b"accept-encoding", accepts)]
+    passing = partial((by or Texts()).pass_on, app)
+    return (await asked(passing, {"path": path, "headers": head, "query_string": query}))[1:]
 
 
 @pytest.mark.parametrize(
@@ -373,10 +369,9 @@ async def sent(
     ],
 )
 async def test_a_text_is_compressed_for_who_reads_that_and_says_so(accepts, how, read):
-    start, body = await sent((TEXT[:100], TEXT[100:]), accepts=accepts)
-    headers = dict(start["headers"])
-    assert read(body["body"]) == TEXT and headers.get(b"content-encoding") == how
-    assert headers[b"content-length"] == str(len(body["body"])).encode()
+    headers, body = await sent((TEXT[:100], TEXT[100:]), accepts=accepts)
+    assert read(body) == TEXT and headers.get(b"content-encoding") == how
+    assert headers[b"content-length"] == str(len(body)).encode()
     assert headers[b"content-type"] == HTML[1]
 
 
@@ -393,34 +388,32 @@ async def test_a_text_is_compressed_for_who_reads_that_and_says_so(accepts, how,
     ids=str,
 )
 async def test_everything_else_passes_as_it_is(answer):
-    start, *bodies = await sent(**answer)
-    assert start["type"] == "http.response.start" and b"vary" not in dict(start["headers"])
-    assert [body["body"] for body in bodies] == list(answer.get("pieces", (TEXT,)))
+    headers, body = await sent(**answer)
+    assert b"vary" not in headers and body == b"".join(answer.get("pieces", (TEXT,)))
 
 
 async def test_the_same_text_is_compressed_once_and_kept(monkeypatch):
     made, texts = [], Texts(lambda body: body.replace(b"says", b"speaks"))
     monkeypatch.setitem(asgi.COMPRESS, "br", lambda body: made.append(body) or b"small")
     for _ in range(3):
-        assert (await sent(by=texts))[1]["body"] == b"small"
+        assert (await sent(by=texts))[1] == b"small"
     assert made == [TEXT.replace(b"says", b"speaks")]
-    plain = await sent(by=texts, accepts=b"")
-    assert plain[1]["body"] == TEXT.replace(b"says", b"speaks"), "the document is rewritten"
+    _, plain = await sent(by=texts, accepts=b"")
+    assert plain == TEXT.replace(b"says", b"speaks"), "the document is rewritten"
 
 
 async def test_files_whose_name_changes_with_them_are_kept_for_good():
-    start, _ = await sent(
-        path="/assets/index-1.js", headers=[(b"content-type", b"text/javascript")]
-    )
-    assert b"immutable" in dict(start["headers"])[b"cache-control"]
-    assert b"cache-control" not in dict((await sent())[0]["headers"])
+    script = [(b"content-type", b"text/javascript")]
+    headers, _ = await sent(path="/assets/index-1.js", headers=script)
+    assert b"immutable" in headers[b"cache-control"]
+    assert b"cache-control" not in (await sent())[0]
 
 
 async def test_a_document_is_made_once_for_every_name_of_the_service():
     texts = Texts()
-    first = await sent(by=texts, accepts=b"")
-    again = await sent((b"made anew",), by=texts, accepts=b"", query=b"page=x")
-    other = await sent((b"made anew",), by=texts, accepts=b"", host=b"there")
-    assert [told[1]["body"] for told in (first, again, other)] == [TEXT, TEXT, b"made anew"]
+    _, first = await sent(by=texts, accepts=b"")
+    _, again = await sent((b"made anew",), by=texts, accepts=b"", query=b"page=x")
+    _, other = await sent((b"made anew",), by=texts, accepts=b"", host=b"there")
+    assert [first, again, other] == [TEXT, TEXT, b"made anew"]
     failed = [await sent((str(n).encode(),), status=500, by=texts, host=b"x") for n in range(2)]
-    assert [told[1]["body"] for told in failed] == [b"0", b"1"], "what is no document is not kept"
+    assert [body for _, body in failed] == [b"0", b"1"], "what is no document is not kept"

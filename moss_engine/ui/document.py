@@ -15,7 +15,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import gradio as gr
 
@@ -90,7 +89,8 @@ def make_document(facts: ServiceInfo, components: Iterable[str]) -> Document:
             rest = links(styles, scripts, paths["page.css"]) + rest
         theme = f"{config['root']}/theme.css?v={config['theme_hash']}"
         rest += f'<link rel="stylesheet" href="{html.escape(theme)}">'
-        rest += settings_script(config)
+        told = json.dumps(config, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+        rest += f"<script>window.gradio_config = {told};window.gradio_api_info = {NO_API};</script>"
         first = f"{frame}<script>{script}</script>{rest}<gradio-app"
         return APP.sub(lambda _: first, text, count=1).encode()
 
@@ -167,12 +167,6 @@ def first_frame(facts: ServiceInfo, chinese: str) -> str:
 <div id="first" data-told="{html.escape(json.dumps(told))}">{head}
 <main><section><div inert>{chosen}<p>{html.escape(mode.note or "")}</p></div>{box}</section>
 <section class="first-live"><p>{html.escape(invitation(mode))}</p></section></main></div>"""
-
-
-def settings_script(config: dict[str, Any]) -> str:
-    """Gradio's settings, and nothing of its functions."""
-    told = json.dumps(config, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    return f"<script>window.gradio_config = {told};window.gradio_api_info = {NO_API};</script>"
 
 
 def chunks(components: Iterable[str]) -> tuple[list[str], list[str]]:

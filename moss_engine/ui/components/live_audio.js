@@ -75,13 +75,10 @@ function take(message, sound) {
     live.offsetLowMs = live.clickMs - 1000 * (message.stages.received ?? 0); // accepted so long after it was received
     live.offsetHighMs = Math.min(live.offsetHighMs, now - 1000 * message.now_s);
   }
-  Object.assign(live.stages, message.stages);
-  Object.assign(live.figures, message.figures);
-  Object.assign(live.pool, message.pool);
   live.ids.push(...message.ids);
   Object.assign(live.pieces, message.pieces);
-  const { parts, pauses, seed, speaks, placed = null, recipe = null, sound: way = "pcm" } = message;
-  Object.assign(live, { parts, pauses, seed, speaks, placed, recipe, sound: way });
+  const { stages, figures, pool, parts, pauses, seed, speaks, placed = null, recipe = null, sound: way = "pcm" } = message;
+  Object.assign(live, { stages, figures, pool, parts, pauses, seed, speaks, placed, recipe, sound: way });
   for (const [start, text] of message.text) captions.add(start, text);
   if (message.text.length) live.firstWordMs ??= now;
   element.classList.toggle("la-opus", live.sound === "opus" && live.speaks);

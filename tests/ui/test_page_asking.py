@@ -86,7 +86,7 @@ def test_what_is_typed_after_the_press_is_the_next_question(service, tab):
         tab.text.fill(first)
         tab.page.keyboard.press("Enter")
         tab.page.keyboard.type("And then")
-        assert until(lambda n=number: tab.page.wait_for_timeout(20) or len(service.requests) == n)
+        assert until(lambda n=number: len(service.requests) == n)
         assert service.requests[-1].messages[-1].content.text == first
         tab.wait("speaking")
         assert tab.text.input_value() == "And then"
@@ -99,16 +99,14 @@ def test_many_quick_questions_are_each_asked_or_offered_again(service, tab):
     for text in texts:
         tab.text.fill(text)
         tab.page.keyboard.press("Enter")
-    assert until(
-        lambda: (
-            tab.page.wait_for_timeout(20)
-            or service.requests[-1].messages[-1].content.text == texts[-1]
-        )
-    ), "the last one replaces those before it"
+
+    def asked() -> list[str]:
+        return [request.messages[-1].content.text for request in service.requests]
+
+    assert until(lambda: asked()[-1:] == texts[-1:]), "the last one replaces those before it"
     tab.wait("done")
-    asked = {request.messages[-1].content.text for request in service.requests}
-    offered = set(tab.page.locator(".unasked .chip").all_inner_texts())
-    assert asked | offered | {tab.text.input_value()} >= set(texts)
+    offered = tab.page.locator(".unasked .chip").all_inner_texts()
+    assert {*asked(), *offered, tab.text.input_value()} >= set(texts)
 
 
 def test_a_refused_question_stays_beside_what_was_typed_meanwhile(service, tab):
@@ -270,7 +268,7 @@ def test_a_clip_is_heard_although_a_reply_speaks_and_may_vanish_while_it_is_load
     tab.page.route("**/gradio_api/file=**", lambda route: None)
     tab.page.locator("#chat .clip-play").last.click()
     tab.page.locator("#clear").click()
-    assert until(lambda: tab.page.wait_for_timeout(20) or said(tab, "reading") == [])
+    assert until(lambda: said(tab, "reading") == [])
     assert tab.problems == []
 
 

@@ -234,7 +234,7 @@ def test_who_talks_hands_free_is_listened_to_again_after_a_long_break(
         asked = len(service.requests)
     finally:
         wire.mend()
-    assert until(lambda: tab.page.wait_for_timeout(50) or len(service.requests) > asked)
+    assert until(lambda: len(service.requests) > asked)
 
 
 def test_sound_that_the_browser_takes_away_waits_for_the_visitor(service, tab):

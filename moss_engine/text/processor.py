@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -105,6 +106,10 @@ class Tokenizer(Protocol):
     def piece(self, text_id: int) -> str: ...
 
 
+FRAMES = 16
+"""What stands around all texts, whose ids are kept."""
+
+
 class Processor:
     """Checks requests and writes their prompts. Its methods may be called from any thread.
 
@@ -137,6 +142,7 @@ class Processor:
             )
         self._speaker_ids = token_ids(modes.speakers, tokenizer.special_ids)
         self._tokenizer = tokenizer
+        self._frame = lru_cache(maxsize=FRAMES)(self._encode)
         self._max_text_chars = max_text_chars
         self._vocab_sizes = Row(config.vocab_size, config.audio_vocab_size)
 
@@ -192,14 +198,15 @@ class Processor:
         self, mode: Mode, part: Part, request: Request, speaker: tuple[int, ...], in_all: int
     ) -> Segment:
         """A sentence that is read as it stands: its reply writes the words of its prompt."""
-        prompt = self.prompt(mode, (Message("user", Text(part.text)),), speaker)
+        ids = self._encode(part.text)
+        prompt = self._prompt(mode, [("user", text_rows(ids, self.ids))], speaker)
         most = min(request.sampling.max_rows, self._cap(part.text, request.speed))
-        return Segment(prompt, most, self._words(part.text), in_all, part.silence)
+        return Segment(prompt, most, self._words(ids), in_all, part.silence)
 
-    def _words(self, text: str) -> tuple[tuple[int, ...], ...]:
-        """The text's ids word by word; a word holds the space before it."""
+    def _words(self, ids: list[int]) -> tuple[tuple[int, ...], ...]:
+        """A text's ids word by word; a word holds the space before it."""
         words: list[list[int]] = []
-        for text_id in self._encode(text):
+        for text_id in ids:
             if not words or self._tokenizer.piece(text_id).startswith(" "):
                 words.append([])
             words[-1].append(text_id)
@@ -210,16 +217,18 @@ class Processor:
     ) -> tuple[Row, ...]:
         """The rows of a conversation, its texts as the network reads them, up to where the reply
         begins. `speaker`: the ids of voice and speaking rate, at the end of the system turn."""
-        own_system = messages[0].role == "system"
-        system = self._content(messages[0].content) if own_system else self._system(mode)
-        system = [*system, *text_rows(speaker, self.ids)]
-        rows = [*self._header("system"), *system, *self._end_of_turn()]
-        for message in messages[own_system:]:
-            rows += [
-                *self._header(message.role),
-                *self._content(message.content),
-                *self._end_of_turn(),
-            ]
+        turns = [(message.role, self._content(message.content)) for message in messages]
+        return self._prompt(mode, turns, speaker)
+
+    def _prompt(
+        self, mode: Mode, turns: list[tuple[str, list[Row]]], speaker: tuple[int, ...]
+    ) -> tuple[Row, ...]:
+        if turns[0][0] != "system":
+            turns = [("system", self._system(mode)), *turns]
+        turns[0] = ("system", [*turns[0][1], *text_rows(speaker, self.ids)])
+        rows = list[Row]()
+        for role, content in turns:
+            rows += [*self._header(role), *content, *self._end_of_turn()]
         rows += self._header("assistant")
         if mode.opens_speech:
             rows.append(Row(self.ids.sosp, self.ids.audio_pad))
@@ -271,9 +280,7 @@ class Processor:
 
     def _system(self, mode: Mode) -> list[Row]:
         special_id = self._tokenizer.special_ids.get(mode.system)
-        return text_rows(
-            self._encode(mode.system) if special_id is None else [special_id], self.ids
-        )
+        return text_rows(self._frame(mode.system) if special_id is None else [special_id], self.ids)
 
     def _content(self, content: Content) -> list[Row]:
         if isinstance(content, Text):
@@ -304,11 +311,11 @@ class Processor:
 
     def _header(self, role: str) -> list[Row]:
         return text_rows(
-            [self._tokenizer.special_ids[IM_START], *self._tokenizer.encode(f"{role}\n")], self.ids
+            [self._tokenizer.special_ids[IM_START], *self._frame(f"{role}\n")], self.ids
         )
 
     def _end_of_turn(self) -> list[Row]:
-        return text_rows([self.ids.im_end, *self._tokenizer.encode("\n")], self.ids)
+        return text_rows([self.ids.im_end, *self._frame("\n")], self.ids)
 
 
 def _readable(mode: Mode, message: Message) -> Content:

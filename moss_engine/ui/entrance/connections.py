@@ -38,7 +38,7 @@ UNSENT_BYTES = 4 * 1024  # what waits for that, here and in the system
 MAX_UNREAD_BYTES = 32 << 20  # of messages on an address's WebSockets that nobody has taken yet
 FEW_BYTES = 64 * 1024  # of one WebSocket, which are always let in
 FRAME_BYTES = 64  # that a part of a message costs beside its content
-PIECES_AT_ONCE = 16  # of a connection's bodies, in a round of the event loop
+PIECES_AT_ONCE = 4  # of a connection's bodies, in a round of the event loop
 
 
 def max_connections() -> int:

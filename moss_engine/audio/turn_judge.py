@@ -26,7 +26,7 @@ import numpy as np
 
 from moss_engine.api.telemetry import switch_off_telemetry
 from moss_engine.audio.rate import FROM_HZ, Downsampler
-from moss_engine.audio.turn_taking import END_S, LOOK_S, RATE_HZ
+from moss_engine.audio.turn_taking import END_S, LOOK_S, NUMBERS, RATE_HZ
 
 INSTALL = "pip install --no-deps pipecat-ai==1.14.0"
 WITHOUT_MELODY = f"Ends of turns are judged by words alone, which waits longer; better: {INSTALL}"
@@ -38,11 +38,6 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 NUM_WEIGHTS = 1 << 18
 WORDS_BOUND = 4.0
 """Log-odds that words alone cannot exceed."""
-_NUMBERS = frozenset(
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
-    "hundred thousand 0".split()
-)
 _ENDINGS = ("ing", "ed", "ly", "s", "er", "est", "tion", "able", "al", "ive", "y")
 
 
@@ -68,7 +63,7 @@ def traits(text: str, common: Container[str]) -> list[str]:
 
 
 def _kind(word: str) -> str:
-    if word in _NUMBERS:
+    if word in NUMBERS or word == "0":
         return "#"
     long = (end for end in _ENDINGS if word.endswith(end) and len(word) > len(end) + 2)
     return f"~{next(long, '')}"

@@ -128,7 +128,7 @@ def interrupts(text: str, spoken_s: float, saying: str = "") -> bool:
 ECHO_SHARE = 0.6
 """Of the words that were understood, so many are the answer's own in an echo. Measured: three of
 four scraps of an echo have them, and one of 150 questions about something else."""
-_NUMBERS = frozenset(
+NUMBERS = frozenset(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
     "hundred thousand".split()
@@ -144,7 +144,7 @@ def is_echo(text: str, saying: str) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    return [word for word in re.findall(r"[a-z']+", text.lower()) if word not in _NUMBERS]
+    return [word for word in re.findall(r"[a-z']+", text.lower()) if word not in NUMBERS]
 
 
 def is_murmur(text: str) -> bool:

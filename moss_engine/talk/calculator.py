@@ -7,20 +7,10 @@ from fractions import Fraction
 from math import isqrt
 
 from moss_engine.talk.wording import bare
+from moss_engine.text.spoken import cardinals
 
-ONES = {
-    word: value
-    for value, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-        "fifteen sixteen seventeen eighteen nineteen".split()
-    )
-}
-TENS = {
-    word: 10 * value
-    for value, word in enumerate(
-        "twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2
-    )
-}
+ONES = {word: value for value, word in enumerate(cardinals.ONES)}
+TENS = {word: 10 * value for value, word in enumerate(cardinals.TENS) if word}
 SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 MOST_DIGITS = 48
 DECIMALS = 4

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-_ONES = (
+ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
     "fifteen sixteen seventeen eighteen nineteen"
 ).split()
-_TENS = ["", "", *"twenty thirty forty fifty sixty seventy eighty ninety".split()]
+TENS = ["", "", *"twenty thirty forty fifty sixty seventy eighty ninety".split()]
 _GROUPS = ("", " thousand", " million", " billion")
 _ORDINALS = {
     "one": "first",
@@ -45,11 +45,11 @@ def cardinal(value: int) -> str:
 def _below_thousand(value: int) -> str:
     hundreds, rest = divmod(value, 100)
     tens, ones = divmod(rest, 10)
-    words = [f"{_ONES[hundreds]} hundred"] if hundreds else []
+    words = [f"{ONES[hundreds]} hundred"] if hundreds else []
     if rest < 20:
-        words += [_ONES[rest]] if rest or not hundreds else []
+        words += [ONES[rest]] if rest or not hundreds else []
     else:
-        words.append(_TENS[tens] + (f"-{_ONES[ones]}" if ones else ""))
+        words.append(TENS[tens] + (f"-{ONES[ones]}" if ones else ""))
     return " ".join(words)
 
 

@@ -88,6 +88,9 @@ def test_what_the_visitor_asks_of_themselves_is_not_answered_of_the_voice(talk):
         ("no thank you", "All right, then."),
         ("No, thanks!", "All right, then."),
         ("thank you", "You are welcome."),
+        ("Stop!", "I am quiet"),
+        ("Nano, wait.", "I am quiet"),
+        ("Hold on, please.", "I am quiet"),
     ],
 )
 def test_what_is_said_often_is_answered_by_what_it_means(talk, asked, wanted):

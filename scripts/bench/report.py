@@ -238,7 +238,7 @@ TURNS = {
 def turns_part(reports: Reports) -> list[str]:
     """Turns through /v1/realtime, from outside."""
     names = {"judge": "`semantic_vad`", "silence": "`server_vad`, 0.64 s"}
-    rows, begun = [], []
+    rows = []
     for file, where in TURNS.items():
         found = reports.get(file, {})
         for key in names.keys() & found.keys():
@@ -251,8 +251,6 @@ def turns_part(reports: Reports) -> list[str]:
                 f"{run['first_sound_median_ms']:.0f} / {run['first_sound_p95_ms']:.0f}",
                 f"{sum(kind['torn'] for kind in paused)} of {num}", *before, run["gaps"],
             ))  # fmt: skip
-        if found:
-            begun.append(f"{ahead_share(found):.0f} %{where}")
     head = ("turn detection", "turns", "last word to first sound, ms, p50 / p95", "torn",
             "sounded before, hesitating", "at soft places", "gaps")  # fmt: skip
     alone = reports["turns"]
@@ -261,8 +259,8 @@ def turns_part(reports: Reports) -> list[str]:
         "",
         *table(head, sorted(rows, key=lambda row: "server" in str(row[0]))),
         "",
-        f"Of the answers that are begun before their turn is over, {', '.join(begun)} are thrown "
-        f"away; {alone['wasted_s_a_minute']} seconds of a minute of talk are worked for them.",
+        f"Of the answers that are begun before the turn of one person is over, "
+        f"{ahead_share(alone):.0f} % are thrown away; {alone['wasted_s_a_minute']} seconds of a minute of talk are worked for them.",
     ]
 
 

@@ -138,9 +138,7 @@ class MicSession:
             # Another language than the recogniser's is none to a checkpoint that hears by itself.
             if is_murmur(words.text):
                 return None
-            if turn.interrupts and not self._hearing.meant(
-                words.text, turn.spoken_s, self._saying
-            ):
+            if turn.interrupts and not self._hearing.meant(words.text, turn.spoken_s, self._saying):
                 return None
         return self._keep(turn.pcm, await understood.speech(turn.num_spoken))
 

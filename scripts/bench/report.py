@@ -259,8 +259,9 @@ def turns_part(reports: Reports) -> list[str]:
         "",
         *table(head, sorted(rows, key=lambda row: "server" in str(row[0]))),
         "",
-        f"Of the answers that are begun before the turn of one person is over, "
-        f"{ahead_share(alone):.0f} % are thrown away; {alone['wasted_s_a_minute']} seconds of a minute of talk are worked for them.",
+        "Of the answers that are begun before the turn of one person is over, "
+        f"{ahead_share(alone):.0f} % are thrown away; {alone['wasted_s_a_minute']} seconds of a "
+        "minute of talk are worked for them.",
     ]
 
 

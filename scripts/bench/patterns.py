@@ -24,7 +24,7 @@ PATTERNS = (
     "Wars I and II |a b |www.|C:\\a |~/a |a@b |#1 |No. 5 |+1 |±1 |1±|1×2 |√2 |π |α |°C |20°C |$$|"
     "\\frac{1}{2} |$x$ |![a](b) |[a](b) |[^1] |> a\n|```\n|---\n|=|==a==|~~|!|?|a |A |1|1 |1,|1.|"
     "a1|A1-|7/8/9 |am |U.S. |iPhone5 |10-20 |10,5 km |S1E2 |ten (10) |1 000 |two 4 |u 2 |"
-    "rated 5/5 |1m 2s |1h 2m |9^900*|1/3+|sqrt |two plus |minus |7 percent of |2 times |one hundred"
+    "rated 5/5 |1m 2s |1h 2m |9^900*|1/3+|sqrt |two plus |minus |7 percent of |2 times |\u200d\n"
 ).split("|")
 
 

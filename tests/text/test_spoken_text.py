@@ -65,6 +65,12 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.parametrize("empty", ["\n" * 4000, "\n \n" * 1500, "\u200d\n" * 2000])
+def test_any_number_of_empty_lines_is_one(empty: str) -> None:
+    for mark in (".", "!", ""):
+        assert spoken_text(f"One{mark}{empty}Two") == spoken_text(f"One{mark}\n\nTwo")
+
+
 @pytest.mark.parametrize("place", [0, 3, 180, 401, 402])
 def test_what_is_rare_in_a_long_text_is_found_wherever_it_stands(place: int) -> None:
     """Where a rule looks around its letters alone, it finds what it finds in the whole text."""

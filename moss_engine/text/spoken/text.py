@@ -199,10 +199,9 @@ _PASSES = 20
 def spoken_text(text: str) -> str:
     """Any text -> its spoken form; "" when nothing in it can be said."""
     text = _LONG_RANGE.sub("-", unwrapped(unicodedata.normalize("NFC", text))).translate(QUOTES)
-    text = apply(_LINE_ENDS, text)
     if not text.isprintable():
         text = "".join(c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
-    text = apply(_RUNS, text)
+    text = apply(_RUNS, apply(_LINE_ENDS, text))
     text = _LONG_RUN.sub(_say_run, without_markup(code_to_words(addresses_to_words(text))))
     text = numbers_to_words(transliterate(sums_to_words(text)))
     text = _say_words(_say_marks(weekdays_to_words(romans_to_words(text))))
@@ -215,7 +214,9 @@ def spoken_text(text: str) -> str:
 
 
 _LONG_RANGE = re.compile(r"(?<=[\d%])[—―](?=[$€£]?\d)")  # of years; elsewhere a dash is a pause
-_LINE_ENDS = rules((r"\r\n?", "\n"), (r"(?<![.!?:;,\s])\s*\n\s*\n\s*", ". "))
+_LINE_ENDS = rules(
+    (r"\r\n?", "\n"), (r"(?<![.!?:;,\s])\s*\n\s*\n\s*", ". "), (r"\n\s*\n\s*\n", "\n\n")
+)
 _RUNS = rules((r"[^\S\n]+", " "), (r"\d{60}(?=\d)", r"\g<0>, "))
 
 _LONG_RUN = re.compile(r"\S{400,}")

@@ -2,8 +2,8 @@
 
 `transformers` generates with a Qwen3 model of as many layers and head rows, as it does by itself
 and with a static cache, for which it compiles the network into CUDA graphs; `plain` is the
-reference network with a contiguous KV cache, run operation by operation, as one CUDA graph, and
-with its layers compiled as one CUDA graph.
+reference network with a contiguous KV cache, as one CUDA graph, and with its layers compiled as
+one.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ def measure_baselines(config: ModelConfig, ceilings: Ceilings, report: Report) -
     report.add(baselines_load_average=round(os.getloadavg()[0], 1))
     limit_ms = decode_limit_ms(config, ceilings, 1, CONTEXT_ROWS, "bfloat16")
     step = PlainStep(config, CONTEXT_ROWS)
-    name = "plain PyTorch, operation by operation"
-    add_figure(report, name, device_times_ms(step), "device", limit_ms)
     times_ms = device_times_ms(captured(step))
     add_figure(report, "plain PyTorch, CUDA graph", times_ms, "device", limit_ms)
     step.compile_layers()

@@ -117,13 +117,11 @@ def run(args: argparse.Namespace, report: Report) -> None:
 
 
 def card(config: ModelConfig, dtype: str, kv_int8: bool) -> dict[str, float]:
-    """What one decode step of one sequence reads and computes; both branches, both heads."""
+    """What one decode step of one sequence reads; both branches, both heads."""
     needs = gpu.needs_of(config, dtype)
     return {
-        "parameters_read": needs.weights,
         "weight_gb": needs.weight_bytes / 1e9,
         "kv_kb_a_row": gpu.kv_row_bytes(config, kv_int8=kv_int8) / 1e3,
-        "gflop": 2 * needs.weights / 1e9,
     }
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -71,19 +71,6 @@ def wall_times_ms(
     return times
 
 
-@dataclass(frozen=True)
-class Figure:
-    """One measured time; `limit_ms` is the least time that the ceilings of this run allow, `note`
-    the clock, `dtype` the number format of the weights, where it has any."""
-
-    name: str
-    median_ms: float
-    p90_ms: float
-    limit_ms: float | None = None
-    note: str = ""
-    dtype: str = ""
-
-
 def add_figure(
     report: Report,
     name: str,
@@ -92,25 +79,25 @@ def add_figure(
     limit_ms: float | None = None,
     dtype: str = "",
 ) -> None:
-    """Into the report's `figures`, at once."""
+    """A time into the report's `figures`, at once; `limit_ms` is the least that the ceilings of
+    this run allow, `note` the clock, `dtype` the number format of the weights, where it has any."""
     ordered = sorted(times_ms)
-    p90 = ordered[int(0.9 * (len(ordered) - 1))]
-    found = Figure(name, statistics.median(ordered), p90, limit_ms, note, dtype)
-    report.values.setdefault("figures", []).append(asdict(found))
-    share = f", {limit_ms / found.median_ms:.0%} of the limit" if limit_ms else ""
-    report.say(f"{dtype:<11}{name} ({note}): {found.median_ms:.3f} ms{share}")
+    found: dict[str, Any] = {"name": name, "median_ms": statistics.median(ordered)}
+    found |= {"p90_ms": ordered[int(0.9 * (len(ordered) - 1))], "limit_ms": limit_ms}
+    report.values.setdefault("figures", []).append({**found, "note": note, "dtype": dtype})
+    share = f", {limit_ms / found['median_ms']:.0%} of the limit" if limit_ms else ""
+    report.say(f"{dtype:<11}{name} ({note}): {found['median_ms']:.3f} ms{share}")
     report.save()
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """This GPU's limits in this run: reading and copying memory, dense products.
+    """This GPU's limits in this run: reading memory, dense products.
 
     `float8_flop_per_s` is that of float8 products, None on a GPU that has none.
     """
 
     read_bytes_per_s: float
-    copy_bytes_per_s: float
     dense_flop_per_s: float
     float8_flop_per_s: float | None = None
 
@@ -129,22 +116,16 @@ def measure_ceilings() -> Ceilings:
         tl.store(out_ptr + tl.program_id(0), tl.sum(acc, 0))
 
     source = torch.randint(-(2**31), 2**31 - 1, (1 << 30,), dtype=torch.int32, device="cuda")
-    target, sums = torch.empty_like(source), torch.empty(528, dtype=torch.int32, device="cuda")
+    sums = torch.empty(528, dtype=torch.int32, device="cuda")
     per_program = source.numel() // 528 // 8192 * 8192
 
     def read() -> None:
         read_kernel[(528,)](source, sums, per_program, TILE=2048, num_warps=8)  # pyright: ignore
 
     read_s = statistics.median(device_times_ms(read)) / 1e3
-    copy_s = statistics.median(device_times_ms(lambda: torch.bitwise_not(source, out=target))) / 1e3
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     dense_s = statistics.median(device_times_ms(lambda: a @ b, rest_s=REST_S)) / 1e3
-    return Ceilings(
-        528 * per_program * 4 / read_s,
-        2 * source.numel() * 4 / copy_s,
-        2 * 8192**3 / dense_s,
-        _float8_rate(a, b),
-    )
+    return Ceilings(528 * per_program * 4 / read_s, 2 * 8192**3 / dense_s, _float8_rate(a, b))
 
 
 def _float8_rate(a: torch.Tensor, b: torch.Tensor) -> float | None:

@@ -15,8 +15,8 @@ from moss_engine.config import REPO_ROOT
 
 FOLDER = REPO_ROOT / "assets" / "bench"
 IN_TIME_RTF = 0.9
-JUDGES = ("distillmos", "dnsmos")
 """A level of load is in real time if no chunk was late and every reply was made so much faster."""
+JUDGES = ("distillmos", "dnsmos")
 
 Report = dict[str, Any]
 Rows = Iterable[Sequence[object]]
@@ -408,10 +408,8 @@ def parity_part(reports: Reports) -> list[str]:
     ]  # fmt: skip
     heads = ("engine file", "rows with the same best id", "largest difference of logits",
              "replies of the same rows", "of the same words")  # fmt: skip
-    title = (
-        "**The built-in voice from an engine file** against the torch runtime in the same number"
-    )
-    return [f"{title} format", "", *table(heads, rows)]
+    title = "**The built-in voice from an engine file** against the torch runtime in its format"
+    return [title, "", *table(heads, rows)]
 
 
 def text_part(found: Report) -> list[str]:
@@ -431,8 +429,8 @@ def summary() -> str:
 
 
 def summary_of(reports: Reports) -> list[str]:
-    names = ("cpu", "nano", "h200_full_size", "h200_moss")
-    cpu, voice, full, moss = (reports[name] for name in names)
+    cpu, voice = reports["cpu"], reports["nano"]
+    full, moss = reports["h200_full_size"], reports["h200_moss"]
     decode_ms = next(
         f["median_ms"]
         for f in full["figures"]

@@ -231,7 +231,7 @@ def judge_part(found: Report) -> list[str]:
 
 TURNS = {
     "turns": "", "turns_two": ", two people at once", "turns_20db": ", 20 dB of noise",
-    "turns_10db": ", 10 dB of noise",
+    "turns_10db": ", 10 dB of noise", "turns_server": "",
 }  # fmt: skip
 
 

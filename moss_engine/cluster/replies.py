@@ -71,7 +71,8 @@ class ReplyProgress:
 
     def not_before(self, elapsed_s: float) -> float:
         """A time for what is told next: the way from replicas varies, and no time goes back."""
-        return max(elapsed_s, self._latest_s)
+        self._latest_s = max(elapsed_s, self._latest_s)
+        return self._latest_s
 
     def progress(self, num_taken: int) -> Progress:
         codes, sent = tuple(self._codes), self._num_samples
@@ -84,7 +85,10 @@ class ReplyProgress:
         if isinstance(event, Started) and self._resumes:
             return None
         time_s = self._began_s + event.time_s
-        self._latest_s = self.not_before(time_s)
+        if not isinstance(
+            event, AudioChunk
+        ):  # another thread's, in their own order
+            time_s = self.not_before(time_s)
         known: dict[str, Any] = {"request_id": self._request_id, "time_s": time_s}
         if isinstance(event, Sampled | AudioChunk):
             self._held_s = self._held_before_s + event.held_s

@@ -30,12 +30,14 @@ from moss_engine.api.events import (
     FinishReason,
     Placed,
     Sampled,
+    Started,
     Waiting,
 )
 from moss_engine.api.request import Request
 from moss_engine.build import settled
 from moss_engine.cluster.build import open_fleet
 from moss_engine.cluster.replica import fingerprint
+from moss_engine.cluster.replies import ReplyProgress
 from moss_engine.cluster.service import ClusterService
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
 from tests.cluster.cluster_support import (
@@ -50,6 +52,7 @@ from tests.cluster.cluster_support import (
 )
 from tests.fakes import FakeCodec, FakeProcessor
 from tests.service.service_support import (
+    IDS,
     PATIENCE_S,
     TALK,
     ask,
@@ -304,6 +307,15 @@ def test_a_replica_that_comes_back_takes_what_waits():
         events = asyncio.run(revive(cluster))
         assert_whole(events)
         assert sum(isinstance(event, Waiting) for event in events) == 1, "it says so once"
+
+
+def test_nothing_is_told_at_a_time_before_what_was_told():
+    """A reply that waits says so a little later than the replica accepted it."""
+    course = ReplyProgress("request", IDS)
+    course.begin(1.0, resumes=False)
+    waits_s = course.not_before(1.5)
+    started = course.take(Started("request", 0.2, 0, 0))
+    assert started is not None and started.time_s == waits_s
 
 
 def test_a_full_replica_takes_the_replies_of_a_dead_one_and_they_say_that_they_wait():

@@ -48,8 +48,10 @@ def in_node(function: str, *arguments: Any) -> Any:
     if program is None:
         pytest.skip("node is not installed")
     call = f"({function})(...{json.dumps(arguments)})"
+    # a pipe takes 64 kB at once: what is left would not come if the program ended meanwhile
     script = (
-        f"{call}.then((answer) => {{ console.log(JSON.stringify(answer)); process.exit(0); }});"
+        f"{call}.then((answer) => "
+        "process.stdout.write(JSON.stringify(answer) ?? 'null', () => process.exit(0)));"
     )
     done = subprocess.run(
         [program, "-"], input=script, capture_output=True, text=True, timeout=PATIENCE_S

@@ -85,9 +85,7 @@ class ReplyProgress:
         if isinstance(event, Started) and self._resumes:
             return None
         time_s = self._began_s + event.time_s
-        if not isinstance(
-            event, AudioChunk
-        ):  # another thread's, in their own order
+        if not isinstance(event, AudioChunk):  # another thread's, in their own order
             time_s = self.not_before(time_s)
         known: dict[str, Any] = {"request_id": self._request_id, "time_s": time_s}
         if isinstance(event, Sampled | AudioChunk):

@@ -305,7 +305,7 @@ const settled = new MutationObserver(settle);
 let isSettled = false;
 function settle() {
   const parts = ["#examples .chips", "#mode-notes p", "#mode input:checked", "#text textarea", "#send", "#said-name"];
-  if (isSettled || !window.liveAudio?.ready || window.first.composing || !parts.every((part) => document.querySelector(part))) return;
+  if (isSettled || !window.liveAudio || window.first.composing || !parts.every((part) => document.querySelector(part))) return;
   isSettled = true;
   settled.disconnect();
   byId("mode").setAttribute("aria-label", "Mode");

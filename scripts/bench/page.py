@@ -37,7 +37,7 @@ WATCH = """(() => {
   }).observe({ type: "layout-shift", buffered: true });
   const look = () => {
     if (window.first) seen.box ??= performance.now();
-    if (window.liveAudio?.ready && document.body.dataset.input) seen.usable = performance.now();
+    if (window.liveAudio && document.body.dataset.input) seen.usable = performance.now();
     else requestAnimationFrame(look);
   };
   look();

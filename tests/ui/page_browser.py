@@ -195,7 +195,7 @@ class Visit:
         for script in (TAP, FAST_LINK, init):
             self.page.add_init_script(script)
         self.page.goto(f"{url}#{view}")
-        self.page.wait_for_function("window.liveAudio?.ready")
+        self.page.wait_for_function("window.liveAudio")
         self.page.wait_for_selector("#mode input:checked", state="attached")
         if view == "engine":
             self.page.wait_for_selector("#panel .tile", state="attached")

@@ -159,7 +159,7 @@ def test_nothing_is_left_in_the_other_language(page, visit):
     assert until(lambda: tab.page.locator("#clear").inner_text() == "Clear all")
     tab.page.reload()
     tab.page.wait_for_selector("#mode input:checked", state="attached")
-    tab.page.wait_for_function("window.liveAudio?.ready && document.body.dataset.input")
+    tab.page.wait_for_function("window.liveAudio && document.body.dataset.input")
     found = texts_in_every_state(service, tab)
     assert {text for text in found if HAN.search(text)} == set(), "and nothing of the browser's"
     assert tab.problems == []

@@ -174,7 +174,7 @@ def test_two_switches_choose_among_four_modes_and_talking_comes_first(visit, ser
     assert service.requests[0].messages[-1].content.text == "Hello! Who are you?"
     talk.page.reload()
     talk.page.wait_for_function(
-        "window.liveAudio?.ready && document.querySelector('[name=output][value=text]')?.checked"
+        "window.liveAudio && document.querySelector('[name=output][value=text]')?.checked"
     )
     assert talk.text.is_visible(), "the choice is forgotten"
 

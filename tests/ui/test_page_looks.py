@@ -237,7 +237,7 @@ def test_the_shade_is_kept(visit):
     tab.page.locator(".shade").click()
     assert tab.page.evaluate(dark)
     tab.page.reload()
-    tab.page.wait_for_function("window.liveAudio?.ready")
+    tab.page.wait_for_function("window.liveAudio")
     assert until(lambda: tab.page.evaluate(dark))
 
 
@@ -256,7 +256,7 @@ def test_the_form_for_the_password_can_be_seen_and_lets_in(browser, serve):
         tab.locator("input").first.fill("guest")
         secret.fill("secret")
         tab.locator("button").click()
-        tab.wait_for_function("window.liveAudio?.ready")
+        tab.wait_for_function("window.liveAudio")
 
 
 def test_what_the_checkpoint_cannot_do_is_shown_with_the_reason(visit, serve):

@@ -102,7 +102,7 @@ def status(tab) -> str:
 
 
 def arrived(tab) -> None:
-    tab.page.wait_for_function("window.liveAudio?.ready")
+    tab.page.wait_for_function("window.liveAudio")
     tab.page.wait_for_selector("#mode input:checked", state="attached")
 
 
@@ -296,9 +296,7 @@ def test_words_that_a_lost_server_forgot_stand_there_and_are_said_to_be_forgotte
         wire.to_port = port_of(serve(FakeService()))  # a server that was started anew
         tab.page.evaluate("window.before = true")
         wire.mend()
-        tab.page.wait_for_function(
-            "!window.before && window.liveAudio?.ready"
-        )  # another program answers
+        tab.page.wait_for_function("!window.before && window.liveAudio")  # another program answers
         assert_listed(tab, "You:\n\nThe server", "Answer:\n\nThe", "The model no longer")
     finally:
         wire.cut()

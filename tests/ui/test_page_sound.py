@@ -378,7 +378,7 @@ def test_a_kept_reply_sounds_the_same_when_it_is_dropped_on_the_page(service, ta
     file = kept(tab, tmp_path)
     assert json.loads(file)["made_by"] == {"checkpoint": "c0ffee" * 10, "codec": "decade" * 10}
     tab.page.reload()
-    tab.page.wait_for_function("window.liveAudio?.ready && document.body.dataset.input")
+    tab.page.wait_for_function("window.liveAudio && document.body.dataset.input")
     tab.page.mouse.click(5, 300)
     tab.buffer_whole_replies()
     drop(tab, file)

@@ -457,7 +457,7 @@ export function mount(place, given) {
   element.classList.toggle("la-plain", !player.exact);
   setInterval(tick, TICK_MS);
   window.liveAudio = {
-    ready: true, submit, submitTyped, expect, count, stop, clear, pause, player,
+    submit, submitTyped, expect, count, stop, clear, pause, player,
     tab,
     get door() { return door; },
     get state() { return live; },

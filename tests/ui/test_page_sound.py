@@ -295,32 +295,6 @@ def test_going_back_in_a_reply_that_is_still_made_loses_nothing(service, tab):
     assert heard > 24000, "how far the ear came is forgotten"
 
 
-def test_a_kept_reply_stands_beside_the_next_one(service, tab):
-    tab.keep_seed(7)
-    service.script = Script(seconds=0.6, rtf=0.2)
-    tab.hear("One two three four.")
-    tab.page.get_by_role("button", name="Compare with the next reply").click()
-    same = tab.page.locator(".versus-same")
-    assert same.inner_text() == "Ask again, and the next reply stands beside this one."
-    tab.hear("One two three four.")
-    assert until(lambda: same.inner_text() == "All tokens are the same.")
-    others = tab.page.locator(".tile-other").all_inner_texts()
-    assert len(others) > 10 and all(text.startswith("A ") for text in others)
-    assert tab.page.locator(".fall-row .other").first.bounding_box()["width"] > 0
-    assert tab.page.locator(".ids-roll .differs").count() == 0
-    service.script = Script(seconds=1.2, rtf=0.2)
-    tab.hear("One two three four.")
-    assert until(lambda: re.fullmatch(r"The first \d+ tokens are the same.", same.inner_text()))
-    assert until(lambda: tab.page.locator(".ids-roll .differs").count() > 0)
-    assert tab.page.locator(".versus-text").inner_text() == "One two three four."
-    play = tab.page.get_by_role("button", name="Play A", exact=True)
-    play.click()
-    tab.page.wait_for_selector(".versus-play[aria-pressed=true]")
-    tab.page.wait_for_selector(".versus-play[aria-pressed=false]")
-    tab.page.get_by_role("button", name="Stop comparing").click()
-    assert not play.is_visible() and tab.problems == []
-
-
 def saved(tab, tmp_path, what: str):
     """The file that the menu gives."""
     with tab.page.expect_download() as download:

@@ -373,5 +373,5 @@ def test_a_recogniser_s_words_stand_in_the_conversation_with_who_heard_them(serv
     tab.page.locator(".rec-input").set_input_files(question())
     tab.page.get_by_text("There is no voice in this recording").first.wait_for()
     assert answers.count() == 2
-    assert "noon" in tab.page.evaluate("liveAudio.text")
+    assert "noon" in tab.page.locator(".la-text").inner_text()
     assert "rest" in tab.page.evaluate("liveAudio.saying"), "the last words of what was said"

@@ -6,7 +6,7 @@ import { complain, randomName, root } from "./common.js";
 import { Door } from "./door.js";
 import { considered, pause, wire } from "./live_audio_controls.js";
 import { OpusReply, SLOW_PREBUFFER_MS, soundWay } from "./opus.js";
-import { Player, wavOf } from "./player.js";
+import { Player } from "./player.js";
 import { Captions, stamp, TICK_MS, Wave } from "./stage.js";
 import { tab } from "./transcript.js";
 
@@ -463,8 +463,6 @@ export function mount(place, given) {
     get state() { return live; },
     get asking() { return asked !== null; },
     get busy() { return asked !== null || typed.length > 0 || BUSY.includes(live.phase); },
-    wav: () => wavOf(pcm, rate),
-    get text() { return captions.text; },
     get saying() { return captions.around(heard(), live.total, rate, live.ended); },
     get heard() { return asked ? 0 : heard(); },
   };

@@ -2,7 +2,7 @@
 
 import { part, write } from "./common.js";
 
-let element, roll, versus, keeper; // since it was mounted
+let element, roll; // since it was mounted
 const boxes = new Map(); // of every tile
 
 // A figure of a reply: an entry of TILES is all that a tile needs: where its value comes from, and what it means.
@@ -87,7 +87,7 @@ function cellOf(tile) {
   const tip = part("span", "tip", tile.meaning);
   tip.id = `tip-${tile.key}`;
   box.append(part("span", "tile-name", tile.name), value);
-  box.append(part("span", "tile-other"), part("span", "tile-where", tile.where), tip);
+  box.append(part("span", "tile-where", tile.where), tip);
   return box;
 }
 
@@ -132,26 +132,18 @@ export function waterfall(live) {
 
 function showWaterfall(live) {
   const fall = waterfall(live);
-  const before = otherThan(live)?.fall;
-  const ends = [fall, before].flatMap((shown) => (shown ? Object.values(shown.spans).map(([, end]) => end ?? 0) : []));
-  const scale = Math.max(1, ...ends);
+  const scale = Math.max(1, ...(fall ? Object.values(fall.spans).map(([, end]) => end ?? 0) : []));
   for (const row of element.querySelectorAll(".fall-row")) {
     const [start, end] = fall ? fall.spans[row.dataset.stage] : [null, null];
     const known = start !== null && end !== null;
     row.hidden = !known && SOMETIMES.includes(row.dataset.stage);
-    const [bar, under] = row.querySelectorAll("i");
-    place(bar, start, end, scale);
-    place(under, ...(before?.spans[row.dataset.stage] ?? [null, null]), scale);
+    const bar = row.querySelector("i");
+    bar.style.marginLeft = known ? `${(100 * Math.max(0, start)) / scale}%` : "0";
+    bar.style.width = known ? `${Math.max(0.6, (100 * (end - start)) / scale)}%` : "0";
     row.querySelector("b").textContent = known ? `${number(end - start, end - start < 9.95 ? 1 : 0)} ms` : NONE;
     if (fall && ["sent", "way"].includes(row.dataset.stage)) row.querySelector("b").title = `± ${number(fall.uncertainty, 1)} ms`;
   }
   element.querySelector(".fall-total").textContent = fall && fall.total !== null ? `${number(fall.total, 0)} ms to the ear` : "";
-}
-
-function place(bar, start, end, scale) {
-  const known = start !== null && end !== null;
-  bar.style.marginLeft = known ? `${(100 * Math.max(0, start)) / scale}%` : "0";
-  bar.style.width = known ? `${Math.max(0.6, (100 * (end - start)) / scale)}%` : "0";
 }
 
 function showIds(live) {
@@ -161,15 +153,12 @@ function showIds(live) {
     roll.replaceChildren();
   }
   const fresh = live.ids.slice(Math.max(shownIds, live.ids.length - SHOWN_IDS));
-  const against = otherThan(live)?.ids;
-  const first = live.ids.length - fresh.length;
   shownIds = live.ids.length;
   if (fresh.length === 0) return;
   const following = roll.scrollTop + roll.clientHeight >= roll.scrollHeight - 24;
-  roll.append(...fresh.map((id, i) => {
+  roll.append(...fresh.map((id) => {
     const chip = document.createElement("span");
     chip.className = id < 0 ? "code" : live.pieces[id].startsWith("<|") ? "mark" : "text";
-    if (against && against[first + i] !== id) chip.classList.add("differs");
     const piece = live.pieces[id];
     chip.textContent = id < 0 ? ~id : Object.hasOwn(SIGNS, piece) ? SIGNS[piece] : piece.trim();
     chip.title = id < 0 ? `speech code ${~id}` : `text id ${id}: ${JSON.stringify(piece)}`;
@@ -179,60 +168,9 @@ function showIds(live) {
   if (following) roll.scrollTop = roll.scrollHeight;
 }
 
-// ---- two replies side by side: A, which was kept, and the one that is shown, B
-
-const other = new Audio();
-let keptReply = null; // {run, text, ids, fall, tiles: {key: text}, url}
-
-function keepReply() {
-  const live = window.liveAudio.state;
-  drop();
-  const tiles = Object.fromEntries([...element.querySelectorAll(".tile")].map((box) => [box.dataset.key, figureOf(box)]));
-  const url = live.total ? URL.createObjectURL(window.liveAudio.wav()) : "";
-  keptReply = { run: live.run, text: window.liveAudio.text.trim(), ids: [...live.ids], fall: waterfall(live), tiles, url };
-  other.src = url;
-  compareWith(live);
-}
-
-function drop() {
-  if (keptReply?.url) URL.revokeObjectURL(keptReply.url);
-  other.pause();
-  keptReply = null;
-  compareWith(window.liveAudio.state);
-}
-
-function figureOf(box) {
-  return [box.querySelector("b"), box.querySelector("small")].map((part) => part.textContent).join(" ").trim();
-}
-
-// The kept reply, while another one is shown.
-function otherThan(live) {
-  return keptReply && keptReply.run !== live.run ? keptReply : null;
-}
-
-function sameUpTo(ours, theirs) {
-  const at = ours.findIndex((id, i) => id !== theirs[i]);
-  return at < 0 ? Math.min(ours.length, theirs.length) : at;
-}
-
-function compareWith(live) {
-  const against = otherThan(live);
-  versus.hidden = !keptReply;
-  keeper.hidden = Boolean(keptReply) || !live.ended || live.run === null;
-  element.classList.toggle("comparing", Boolean(against));
-  for (const box of element.querySelectorAll(".tile")) box.querySelector(".tile-other").textContent = against ? `A ${against.tiles[box.dataset.key]}` : "";
-  if (!keptReply) return;
-  versus.querySelector(".versus-text").textContent = keptReply.text || "–";
-  versus.querySelector(".versus-play").disabled = !keptReply.url;
-  const same = against ? sameUpTo(live.ids, against.ids) : 0;
-  const all = against && live.ended && same === live.ids.length && same === against.ids.length;
-  const words = !against ? "Ask again, and the next reply stands beside this one." : all ? "All tokens are the same." : `The first ${same} tokens are the same.`;
-  write(versus.querySelector(".versus-same"), words);
-}
-
 export function mount(place, { meanings }) {
   element = place;
-  [roll, versus, keeper] = [".ids-roll", ".versus", ".compare"].map((name) => element.querySelector(name));
+  roll = element.querySelector(".ids-roll");
   for (const tile of TILES) boxes.set(tile.key, cellOf({ meaning: meanings[tile.key], ...tile }));
   element.querySelector(".tiles").append(...boxes.values());
   const explain = element.querySelector(".explain");
@@ -251,23 +189,8 @@ export function mount(place, { meanings }) {
     showFigures(live);
     showWaterfall(live);
     showIds(live);
-    compareWith(live);
   }
   document.addEventListener("liveaudio", ({ detail }) => document.body.dataset.view === "engine" && show(detail));
   window.addEventListener("engine", () => show(window.liveAudio.state));
   show(window.liveAudio.state);
-  keeper.addEventListener("click", keepReply);
-  versus.querySelector(".versus-end").addEventListener("click", drop);
-  versus.querySelector(".versus-play").addEventListener("click", () => {
-    if (!other.paused) return other.pause();
-    window.liveAudio.pause();
-    other.currentTime = 0;
-    other.play().catch(() => other.pause());
-  });
-  for (const name of ["play", "pause", "ended"]) {
-    other.addEventListener(name, () => versus.querySelector(".versus-play").setAttribute("aria-pressed", !other.paused));
-  }
-  document.addEventListener("liveaudio", ({ detail }) => {
-    if (detail.phase === "speaking" && !other.paused && !window.liveAudio.player.silent) other.pause();
-  });
 }

@@ -64,16 +64,11 @@ def panel_html(running: Sequence[tuple[str, str]]) -> str:
   <h2>Engine details</h2>
   <button type="button" class="open-replay">Open a replay file</button>
   <input type="file" class="replay-file" accept="application/json,.json" aria-label="Replay file" hidden>
-  <button type="button" class="compare" hidden>Compare with the next reply</button>
   <button type="button" class="explain" aria-expanded="false">Explain the figures</button>
 </div>
 <div class="details">
 <dl class="facts" aria-label="What is running">{facts}</dl>
 <p class="none-yet">Figures, the way of a request and the sampled tokens appear here with the first reply.</p>
-<div class="versus" role="group" aria-label="The reply that others are compared with" hidden>
-  <button type="button" class="versus-play" aria-label="Play A" aria-pressed="false">A</button>
-  <p class="versus-text" translate="no"></p><p class="versus-same" role="status"></p>
-  <button type="button" class="versus-end">Stop comparing</button></div>
 <section class="tiles" aria-label="Figures of this reply"></section>
 <div class="panel-pair">
   <section class="fall" aria-label="Waterfall of this request">
@@ -88,7 +83,7 @@ def panel_html(running: Sequence[tuple[str, str]]) -> str:
 def fall_rows() -> str:
     return "".join(
         f'<div class="fall-row" data-stage="{key}" title="{html.escape(meaning)}"><span>{name}</span>'
-        f'<span class="fall-track"><i></i><i class="other"></i></span><b>–</b>'
+        f'<span class="fall-track"><i></i></span><b>–</b>'
         f'<span class="tip" id="tip-{key}">{html.escape(meaning)}</span></div>'
         for key, name, meaning in STAGES
     )

@@ -4,7 +4,7 @@ loud for an answer's echo."""
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,10 +15,12 @@ from moss_engine.audio.turn_taking import (
     END_S,
     FRAME_S,
     FRAME_SAMPLES,
+    GOES_ON_S,
     LEAD_S,
     LEAST_SPEECH_S,
     LIKELY,
     LOOK_S,
+    MEANT_S,
     RATE_HZ,
     Change,
     TurnState,
@@ -96,7 +98,8 @@ class Heard:
     """A turn began, paused, went on, ended or was dropped at sample `at` of all the sound. `pcm` is
     what there is of it when it paused or ended, int16 [n] with its lead, of which `num_spoken`
     samples lie before the silence; it holds `spoken_s` of speech, and its last word ended
-    `silent_s` before. `interrupts`: it began over an answer."""
+    `silent_s` before. `interrupts`: it began over an answer; `soft`: a word that would be too soft
+    or short for that, behind what wanted more."""
 
     change: Change
     at: int
@@ -105,6 +108,7 @@ class Heard:
     spoken_s: float = 0.0
     silent_s: float = 0.0
     interrupts: bool = False
+    soft: bool = False
 
 
 class Follower:
@@ -145,6 +149,8 @@ class Follower:
         self._turn = TurnState()
         self._levels = Levels()
         self._answered = self._continued = False  # while this turn goes on
+        self._more_until = 0  # sample up to which more may be said of a turn that wanted it
+        self._more = TurnState()  # such words, beside what interrupts an answer
 
     @property
     def talking(self) -> bool:
@@ -200,9 +206,11 @@ class Follower:
         for frame in samples[:size].reshape(-1, FRAME_SAMPLES):
             probability = self._listener.probability(frame)
             self._levels.take(frame, left)
-            if answering and not self.talking and self._guarded and self._levels.is_soft():
-                probability = 0.0
-            heard += self._frame(probability, answering)
+            guarded = answering and not self.talking and self._guarded
+            soft = guarded and self._levels.is_soft()
+            heard += self._frame(0.0 if soft else probability, answering)
+            if guarded and not self.talking:
+                heard += self._said_more(probability)
         return heard
 
     def _without_echo(self, pcm: np.ndarray, played: np.ndarray | None) -> tuple[np.ndarray, float]:
@@ -238,6 +246,10 @@ class Follower:
         self._held[:0] = before.tobytes()
         self._continued = True
 
+    def wants_more(self) -> None:
+        """The turn that has just ended: a last word of it may still come, soft and short."""
+        self._more_until = self._num_seen + self._samples(GOES_ON_S)
+
     def was_echo(self) -> None:
         """The turn that goes on is made of the answer's own words."""
         self._levels.was_echo()
@@ -266,7 +278,7 @@ class Follower:
         self._answered = answering or (before.talking and self._answered)
         heard = self._changed(before, answering)
         if not turn.talking:
-            self._keep(self._lead_s + turn.run_s)
+            self._keep(self._lead_s + max(turn.run_s, self._more.run_s + self._more.length_s))
             if turn.run_s == 0.0:
                 levels.forget()
         return heard
@@ -295,6 +307,26 @@ class Follower:
         self._forget_turn()
         return [heard]
 
+    def _said_more(self, probability: float) -> list[Heard]:
+        """A word behind a turn that wanted more, which is a turn of its own that pauses. An echo
+        lasts longer."""
+        before = self._more
+        if self._num_seen > self._more_until and not before.talking:
+            self._more = TurnState()
+            return []
+        self._more = follow(
+            before, probability, answering=False, max_s=self.max_s, end_s=COUGH_END_S,
+            likely=self._likely,
+        )  # fmt: skip
+        if self._more.change is not Change.ENDED or before.spoken_s >= MEANT_S:
+            return []
+        self._turn = replace(before, silent_s=before.silent_s + FRAME_S, change=Change.BEGAN)
+        self._answered = self.interrupts = True
+        self.end_s = self.usual_end_s
+        at = max(0, self._num_seen - self._num_judged)
+        began = Heard(Change.BEGAN, at, interrupts=True, soft=True)
+        return [began, self._whole(Change.PAUSED, self._turn.silent_s)]
+
     def _whole(self, change: Change, silent_s: float, turn: TurnState | None = None) -> Heard:
         """The turn as far as it was said, without most of its last silence."""
         spoken = self._num_judged - self._samples(silent_s)
@@ -306,7 +338,7 @@ class Follower:
         )
 
     def _forget_turn(self) -> None:
-        self._turn = TurnState()
+        self._turn = self._more = TurnState()
         self._continued = False
         self.end_s = self.usual_end_s
 

@@ -17,8 +17,8 @@ from moss_engine.api.request import Speech
 from moss_engine.api.transcript import Transcript
 from moss_engine.audio.follower import Follower, Heard
 from moss_engine.audio.turn_judge import Judge
-from moss_engine.audio.turn_taking import LOOK_S as PAUSED_S
 from moss_engine.audio.turn_taking import (
+    GOES_ON_S,
     MEANT_S,
     PAUSE_MURMUR_S,
     RATE_HZ,
@@ -27,6 +27,7 @@ from moss_engine.audio.turn_taking import (
     is_echo,
     is_murmur,
 )
+from moss_engine.audio.turn_taking import LOOK_S as PAUSED_S
 from moss_engine.audio.voice_activity import Detector
 
 Hear = Callable[[np.ndarray, int], Awaitable[Speech]]
@@ -84,11 +85,13 @@ class Hearing:
         )  # fmt: skip
         self._judge = judge
         self._pause: Pause | None = None
+        self._goes_on = False  # with a turn that wanted more
         self.finds = detector is not None
         self.forget()
 
     def forget(self) -> None:
         """What was understood so far is of no use; `paused` hears that, too."""
+        self._kept: Heard | None = None  # the last turn that is a question
         self.turn.go_on()
         self.turn = Understanding(self)
         self.paused(None)
@@ -116,6 +119,23 @@ class Hearing:
         if self.follower.talking or not self.finds:
             self.turn.look(self.follower, self.look_s)
 
+    def keep(self, turn: Heard) -> None:
+        """That has just ended, and is a question: who speaks soon behind it may go on with it."""
+        self._kept = turn
+        if self._wanted_more:
+            self.follower.wants_more()
+
+    def is_soon(self, heard: Heard) -> bool:
+        """Whether what begins comes soon behind the turn that was kept last."""
+        kept = self._kept
+        return kept is not None and heard.at - kept.at <= GOES_ON_S * self.rate_hz
+
+    @property
+    def _wanted_more(self) -> bool:
+        """What the judge found of the turn that was kept last."""
+        kept, judge = self._kept, self._judge
+        return kept is not None and judge is not None and kept.silent_s >= judge.longest_s
+
     def means_it(self, saying: str) -> bool:
         """Whether speech over an answer, whose last words are `saying`, means to interrupt it, by
         what is known of it now."""
@@ -127,7 +147,7 @@ class Hearing:
             return spoken_s >= MEANT_S
         if is_echo(text, saying):
             self.follower.was_echo()
-        return interrupts(text, spoken_s, saying)
+        return interrupts(text, spoken_s, saying, goes_on=self._goes_on)
 
     def _end_s(self) -> float:
         """The silence that ends the turn that goes on: the usual one until its words are known and
@@ -149,6 +169,7 @@ class Hearing:
         for heard in found:
             if heard.change is Change.BEGAN:
                 self.turn = Understanding(self)
+                self._goes_on = self._wanted_more and self.is_soon(heard)
             elif heard.change is Change.PAUSED:
                 self.turn.pause(heard)
             elif heard.change in (Change.WENT_ON, Change.DROPPED):

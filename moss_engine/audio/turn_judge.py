@@ -227,6 +227,11 @@ class Judge:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(_MELODIES, _heard, found, pcm, rate_hz)
 
+    @property
+    def longest_s(self) -> float:
+        """The silence that ends what wants more."""
+        return WAITS_S[-1] * EAGERNESS[self._eagerness]
+
     def wait_s(self, text: str | None, melody: float | None) -> float:
         return wait_s(log_odds(text, melody), self._eagerness)
 

@@ -38,6 +38,8 @@ LOOK_S = 0.03
 which the detector takes for silence 0.09 s behind the last sound and rarely inside a word."""
 COUGH_END_S = 0.288
 """Silence behind so little speech over an answer that it was a cough: the answer goes on."""
+GOES_ON_S = 1.2
+"""Who goes on so soon behind the judged end of a turn had not finished it."""
 LEAD_S = 0.32
 """Sound kept from before the first frame that counted, where soft consonants are."""
 
@@ -112,17 +114,20 @@ MEANT_S = 0.6
 """Speech over an answer that is no murmur any more."""
 MEANT_WORDS = 3
 """Words that are none, however quickly they are said."""
+_NODS = frozenset("yeah yes yep yup ok okay right sure good great nice wow".split())
+"""Words that somebody says who listens, and never where a sentence goes on."""
 _STOPS = frozenset("stop wait hold quiet silence enough nano pause cancel shut".split())
 
 
-def interrupts(text: str, spoken_s: float, saying: str = "") -> bool:
+def interrupts(text: str, spoken_s: float, saying: str = "", *, goes_on: bool = False) -> bool:
     """Whether words over an answer mean to interrupt it: more of them than a murmur has, or one
-    that says so, and not the answer's own, whose last ones are `saying`."""
+    that says so, and not the answer's own, whose last ones are `saying`. `goes_on`: what was said
+    before wanted more, of which a word is enough."""
     if is_murmur(text) or is_echo(text, saying):
         return False
-    said = re.findall(r"[a-z']+", text.lower())
+    said = re.findall(r"[a-z']+|\d+", text.lower())
     meant = spoken_s >= MEANT_S or len(said) >= MEANT_WORDS
-    return meant or not _STOPS.isdisjoint(said)
+    return meant or not _STOPS.isdisjoint(said) or (goes_on and not _NODS.issuperset(said))
 
 
 ECHO_SHARE = 0.6

@@ -9,7 +9,7 @@ import pytest
 
 from moss_engine.audio.follower import LEVEL_FRAMES, SOFTER_DB, Follower
 from moss_engine.audio.rate import FROM_HZ, Downsampler
-from moss_engine.audio.turn_taking import FRAME_S, Change
+from moss_engine.audio.turn_taking import FRAME_S, RATE_HZ, Change
 from tests.ui.test_audio_in import silence, tone
 
 
@@ -30,6 +30,25 @@ def test_what_is_much_softer_than_the_visitor_is_the_pages_own_echo():
     follower.take(silence(LEVEL_FRAMES * FRAME_S), answering=True)
     follower.take(tone(0.5, 0.3 * 10 ** (-(SOFTER_DB - 2) / 20)), answering=True)
     assert follower.talking and follower.interrupts
+
+
+@pytest.mark.parametrize(("seconds", "counts"), [(0.3, True), (0.9, False)])
+def test_behind_what_wanted_more_a_soft_word_counts_and_an_echo_that_lasts_does_not(
+    seconds, counts
+):
+    follower = Follower(Voice(), 20.0)
+    follower.take(np.concatenate([tone(2.0, 0.3), silence(1.0)]), answering=False)
+    soft = np.concatenate([tone(seconds, 0.02), silence(0.5)])
+    assert follower.take(soft, answering=True) == [], "nothing more was wanted"
+    follower.wants_more()
+    began = [h for h in follower.take(soft, answering=True) if h.change is Change.BEGAN]
+    assert [(h.soft, h.interrupts) for h in began] == [(True, True)] * counts
+    assert follower.talking is counts
+    if counts:
+        assert 0.3 <= follower.num_spoken / RATE_HZ <= 0.8 and follower.spoken_s >= 0.25
+    follower.clear()
+    follower.take(silence(1.5), answering=True)
+    assert follower.take(soft, answering=True) == [], "that was long ago"
 
 
 def test_what_is_no_louder_than_an_echo_was_is_an_echo():

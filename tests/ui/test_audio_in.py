@@ -293,11 +293,12 @@ def ingest_of(ear: Ear, *, by_words: bool = True) -> AudioIngest:
 
 
 async def feed(
-    ingest: AudioIngest, wave: np.ndarray, *, answering: bool = False, saying: str = ""
+    to: AudioIngest | MicSession, wave: np.ndarray, *, answering: bool = False, saying: str = ""
 ) -> list:
-    """Every answer, block by block, as a microphone sends them."""
-    microphone, answers = MicSession(ingest), []
-    microphone.begin(hands_free=True)
+    """Every answer, block by block, as a microphone sends them; that of a session goes on."""
+    microphone, answers = (to if isinstance(to, MicSession) else MicSession(to)), []
+    if microphone is not to:
+        microphone.begin(hands_free=True)
     size = round(BLOCK_S * RATE_HZ)
     for start in range(0, len(wave), size):
         body = wave[start : start + size].astype("<i2").tobytes()
@@ -352,6 +353,30 @@ async def test_a_cough_and_a_murmur_are_no_question_and_interrupt_nothing():
         assert any(answer.talking for answer in answers)
         assert not any(answer.talking and answer.sure for answer in answers)
         assert not any(answer.utterance for answer in answers)
+
+
+@pytest.mark.parametrize(
+    ("before", "word", "sure"),
+    [
+        ("What is the capital of", "Spain.", True),
+        ("What is the capital of", "Okay.", False),
+        ("What time is it?", "Spain.", False),
+    ],
+)
+async def test_a_soft_word_behind_an_open_end_is_taken_for_the_rest_of_it(
+    before, word, sure, monkeypatch
+):
+    monkeypatch.setattr(turn_judge, "load_melody", lambda: None)
+    ear = Ear(before)
+    microphone = MicSession(ingest_of(ear))
+    microphone.begin(hands_free=True)
+    first = await feed(microphone, np.concatenate([tone(1.5), silence(WAITS_S[-1] + 0.1)]))
+    assert sum(bool(answer.utterance) for answer in first) == 1
+    ear.text = word
+    soft = np.concatenate([tone(0.35, 0.05), silence(1.5)])
+    answers = await feed(microphone, soft, answering=True)
+    assert any(answer.talking and answer.sure for answer in answers) is sure
+    assert any(answer.utterance for answer in answers) is sure
 
 
 async def test_the_answers_own_words_interrupt_nothing():

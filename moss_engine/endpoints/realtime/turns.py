@@ -4,7 +4,7 @@ goes on or ends, and whether speech over an answer is meant to stop it."""
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,10 +21,8 @@ from moss_engine.endpoints.realtime.responding import Responses
 from moss_engine.endpoints.realtime.wire import RATE_HZ
 from moss_engine.endpoints.server import Server
 
-GOES_ON_S = 1.2
-"""Who goes on so soon behind the judged end of a turn had not finished it."""
 UNHEARD_S = 0.6
-"""Nor had who goes on over the beginning of the answer."""
+"""Who goes on over so much of the beginning of an answer had not finished the turn before it."""
 WEIGH_EVERY_S = 0.16
 """Of speech over an answer, between two looks at its words."""
 SAYING_CHARS, SAID_AHEAD_S = 200, 1.0
@@ -36,11 +34,10 @@ before the next one."""
 
 @dataclass(frozen=True)
 class Judged:
-    """A turn that ended at a sample of the session's sound, int16 [n]."""
+    """A turn that ended, int16 [n]."""
 
     item: Item
     pcm: np.ndarray
-    ended_at: int
 
 
 class Turns:
@@ -80,16 +77,18 @@ class Turns:
             if self.listening.hearing.finds:
                 self.listening.hearing.look()
             if self._doubted and self.listening.hearing.means_it(self._saying()):
-                await self._interrupt(self._doubted)
+                before = await self._stop(self._doubted)
+                if before is not None:
+                    self.listening.follower.continues(before)
 
     async def _turn(self, heard: Heard, understood: Understanding) -> None:
         """Somebody began, paused or stopped to talk."""
         if heard.change is Change.BEGAN:
             await self._began(heard)
         elif heard.change in (Change.ENDED, Change.DROPPED):
-            if self._doubted is not None and not await self._end_of_doubt(heard, understood):
-                return
-            await self._ended(heard, understood)
+            turn = heard if self._doubted is None else await self._meant(heard, understood)
+            if turn is not None:
+                await self._ended(turn, understood)
 
     def _doubt(self, heard: Heard | None) -> None:
         """Whether speech over an answer is meant to stop it, its words say, or its length; until
@@ -106,13 +105,14 @@ class Turns:
     async def _ended(self, heard: Heard, understood: Understanding) -> None:
         await self.listening.tell(heard, understood)
         if heard.pcm is not None:
-            self._judged = Judged(self.listening.item, heard.pcm, heard.at)
+            self._judged = Judged(self.listening.item, heard.pcm)
+            self.listening.hearing.keep(heard)
 
     async def _began(self, heard: Heard) -> None:
         session = self._responses.session
         judges = session.judges and session.interrupts and self._server.info.recogniser
-        if self._goes_on(heard):
-            await self._mend(heard)
+        if self._goes_on(heard) and not heard.soft:
+            self.listening.follower.continues(await self._mend(heard))
         elif judges and self._responses.playing:
             self._doubt(heard)
         else:
@@ -134,18 +134,29 @@ class Turns:
         num_chars = heard_chars(saying.item.words, round(heard_s * rate_hz), rate_hz)
         return "".join(text for _, text in saying.item.words)[:num_chars][-SAYING_CHARS:]
 
-    async def _end_of_doubt(self, heard: Heard, understood: Understanding) -> bool:
-        """Whether a turn over an answer was meant to stop it, which it does then."""
+    async def _stop(self, doubted: Heard) -> np.ndarray | None:
+        """Speech over an answer is meant to stop it. Returns what was said before it, int16 [n],
+        where it goes on with that."""
+        if doubted.soft and self._goes_on(doubted):
+            return await self._mend(doubted)
+        await self._interrupt(doubted)
+        return None
+
+    async def _meant(self, heard: Heard, understood: Understanding) -> Heard | None:
+        """A turn over an answer that is over, with what it goes on with, if it was meant to stop
+        it, which it does then."""
         doubted, hearing = self._doubted, self.listening.hearing
         self._doubt(None)
         if doubted is None or heard.pcm is None or heard.spoken_s < LEAST_SPEECH_S:
-            return False
+            return None
         words = await understood.words(heard.num_spoken)
         text = words.text if words else understood.text
         if not hearing.meant(text, heard.spoken_s, self._saying()):
-            return False
-        await self._interrupt(doubted)
-        return True
+            return None
+        if (before := await self._stop(doubted)) is None:
+            return heard
+        pcm = np.concatenate([before, heard.pcm])
+        return replace(heard, pcm=pcm, num_spoken=len(before) + heard.num_spoken)
 
     def _goes_on(self, heard: Heard) -> bool:
         """Whether the last turn was not over when it was judged to be."""
@@ -157,13 +168,13 @@ class Turns:
             return False
         if len(judged.pcm) > self.listening.follower.max_s * RATE_HZ / 2:
             return False
-        soon = heard.at - judged.ended_at <= GOES_ON_S * RATE_HZ
+        soon = self.listening.hearing.is_soon(heard)
         first_s = answer.first_sound_s if answer else None
         unheard = answer is not None and first_s is None
         return soon or unheard or (first_s is not None and time.monotonic() - first_s <= UNHEARD_S)
 
-    async def _mend(self, heard: Heard) -> None:
-        """Both parts become one turn, as if the first one had not been answered."""
+    async def _mend(self, heard: Heard) -> np.ndarray:
+        """Both parts become one turn, as if the first one, int16 [n], had not been answered."""
         judged, answer = self._judged, self._responses.answer
         assert judged is not None
         self._judged = None
@@ -171,7 +182,6 @@ class Turns:
         self._responses.forget_turns()
         self.listening.forget(judged.item)
         self._responses.ahead.drop()
-        self.listening.follower.continues(judged.pcm)
         answered = answer or self._responses.saying
         await self._interrupt(heard)
         if answer is not None:
@@ -181,3 +191,4 @@ class Turns:
             if item is judged.item or (answered is not None and item in answered.items):
                 self._talk.delete(item.id)
                 await self._emit("conversation.item.deleted", item_id=item.id)
+        return judged.pcm

@@ -140,6 +140,7 @@ class MicSession:
                 return None
             if turn.interrupts and not self._hearing.meant(words.text, turn.spoken_s, self._saying):
                 return None
+        self._hearing.keep(turn)
         return self._keep(turn.pcm, await understood.speech(turn.num_spoken))
 
     def _keep(self, pcm: np.ndarray, known: Speech | None = None) -> Recording:

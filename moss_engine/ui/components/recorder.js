@@ -203,7 +203,7 @@ let held = false; // somebody may want to interrupt: the answer is silent until 
 let taker = null; // who wants the next recording, if it is no question
 let gone = false; // the microphone died while this was said
 let sentAt = null; // when the button was pressed to send, or the microphone died
-let endedAt = -Infinity; // when the last word of the newest question was said
+let judgedAt = -Infinity; // when the newest question was found to be over
 let goesOn = false; // what is being said began soon behind that
 let pauses = false; // whoever talks is silent, and may be done
 
@@ -292,7 +292,7 @@ function heard(answer, last) {
   pauses = answer.pauses;
   if (state === "listening" && answer.talking) {
     enter("hearing");
-    goesOn = line.endOf(answer.block) - 1000 * seconds - endedAt < GOES_ON_MS;
+    goesOn = line.endOf(answer.block) - 1000 * seconds - judgedAt < GOES_ON_MS;
     if (BUSY.includes(live)) hold();
     prepare();
   } else if (state === "hearing" && !answer.talking) enter("listening");
@@ -300,7 +300,8 @@ function heard(answer, last) {
   if (held && !answer.talking) goOn();
   if (state === "recording" && seconds >= props.max_s - SPARE_S) send();
   if (answer.utterance) {
-    endedAt = handsFree() ? line.endOf(answer.block) - 1000 * answer.silent_s : sentAt;
+    judgedAt = line.endOf(answer.block);
+    const endedAt = handsFree() ? line.endOf(answer.block) - 1000 * answer.silent_s : sentAt;
     window.liveAudio.count(endedAt, handsFree());
     say(answer.utterance);
   }

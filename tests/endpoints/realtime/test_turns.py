@@ -159,6 +159,41 @@ async def test_a_turn_that_goes_on_behind_its_judged_end_is_answered_once(
     assert events[-1].response.status == "completed"
 
 
+@pytest.mark.parametrize(
+    ("before", "word", "goes_on"),
+    [
+        ("Tell me a story about a", "King.", True),
+        ("Tell me a story about a", "Mhm.", False),
+        ("Tell me a story about a", "Yeah.", False),
+        (WHOLE, "King.", False),
+    ],
+)
+async def test_a_soft_last_word_over_the_answer_to_an_open_end_is_part_of_the_turn(
+    talk, ears, spoken, counted, before, word, goes_on
+):
+    """The pause ends while it is said: too soft and too short to interrupt anything."""
+    ears.script, ears.words = Script(seconds=9.0, first_s=0.02, rtf=0.4), before
+    mended = counted("moss_speech_turns_mended_total")
+    soft = (spoken[: round(0.4 * RATE_HZ)] * 0.1).astype(np.int16)
+    async with talk() as connection:
+        await speak(connection, spoken)
+        await speak(connection, PAUSE[: round(1.05 * RATE_HZ)])
+        first = await until(connection, "response.output_audio.delta")
+        ears.words, ears.script = word, Script(seconds=0.2)
+        await speak(connection, np.concatenate([soft, PAUSE]))
+        events = await until(connection, "response.done")
+        assert events[-1].response.status == ("cancelled" if goes_on else "completed")
+        if goes_on:
+            events += await until(connection, "response.done")
+    assert counted("moss_speech_turns_mended_total") == mended + goes_on
+    assert len(ears.requests[-1].messages) == 1, "nothing is left of the first part's answer"
+    (part,) = [e.item_id for e in first if e.type == "input_audio_buffer.committed"]
+    deleted = [e.item_id for e in events if e.type == "conversation.item.deleted"]
+    assert (part in deleted) is goes_on
+    longest = max((len(wave) for wave, _ in ears.encoded), default=0)
+    assert (longest > len(spoken) + len(soft)) is goes_on, "both parts were understood as one"
+
+
 @pytest.mark.parametrize(("words", "stops"), [("Mhm.", False), ("Stop!", True)])
 async def test_a_murmur_does_not_stop_an_answer_and_words_do(talk, ears, spoken, words, stops):
     ears.script = Script(seconds=9.0, first_s=0.02, rtf=0.4)

@@ -1,18 +1,16 @@
-"""Stage 1: text packages, patterns and small talk -> prompts.jsonl.gz and talk.jsonl.gz.
+"""Stage 1: text packages and patterns -> prompts.jsonl.gz.
 
     python -m scripts.nano.prompts --work WORK [--sources FOLDER] [--hours 160]
 
-FOLDER is where the packages named in README.md were unpacked. Each line is {"id",
-"mode", "spoken", "takes": [[voice, speed], ...], "split"}, what the teacher has to say; the text is
-in its spoken form. Where the teacher needs another text to say the same, it is "voiced" ("What's
-new?" for "what's new"); "forced" are phonemes of words by their place. Lines are in random order,
-so any leading part of the file is a fair sample. Rows of the mode "chat" are the answers of the
-small talk; their questions are the lines of talk.jsonl.gz, {"kind", "user", "spoken", "is_held"}.
+FOLDER is where the packages named in README.md were unpacked. Each line is {"id", "spoken",
+"takes": [[voice, speed], ...], "split"}, what the teacher has to say; the text is in its spoken
+form. Where the teacher needs another text to say the same, it is "voiced" ("What's new?" for
+"what's new"); "forced" are phonemes of words by their place. Lines are in random order, so any
+leading part of the file is a fair sample.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import json
 import random
@@ -27,7 +25,6 @@ from scripts.nano.speech.voices import ADA, BEN, MAX_RATE, MIN_RATE, VOICES
 from scripts.nano.stage import stage_parser
 from scripts.nano.text.packages import is_coarse
 from scripts.nano.text.reading import streams_of
-from scripts.nano.text.small_talk import Talk, small_talk
 from scripts.sentences import EVERYDAY, HARVARD
 
 CHARS_PER_S = 16.0
@@ -158,11 +155,7 @@ def draw_speed(rng: random.Random) -> float:
     return round(MIN_RATE * (MAX_RATE / MIN_RATE) ** rng.random(), 3)
 
 
-def draw_takes(mode: str, rng: random.Random) -> list[tuple[str, float]]:
-    """An answer of the small talk is said by both voices at the usual rate, and once more by one at
-    any."""
-    if mode == "chat":
-        return [(ADA, 1.0), (BEN, 1.0), (rng.choice(VOICES), draw_speed(rng))]
+def draw_takes(rng: random.Random) -> list[tuple[str, float]]:
     first = rng.choice(VOICES)
     takes = [(first, draw_speed(rng))]
     if rng.random() < SECOND_TAKE_SHARE:
@@ -180,51 +173,32 @@ def main() -> None:
     args = parser.parse_args()
     sources = args.sources or args.work / "sources"
     rng, judged = random.Random(args.seed), Judged()
-    talk = [pair for pair in small_talk(sources, rng) if not judged.touches(pair.spoken)]
     args.work.mkdir(parents=True, exist_ok=True)
-    _write_talk(args.work / "talk.jsonl.gz", talk)
-    answers = list(dict.fromkeys(pair.spoken for pair in talk))
     read_chars = int(args.hours * 3600 * CHARS_PER_S)
-    rows = [("chat", "chat", Line(answer, answer, {})) for answer in answers]
-    rows += [(source, "read", line) for source, line in read_rows(sources, read_chars, rng, judged)]
+    rows = list(read_rows(sources, read_chars, rng, judged))
     rng.shuffle(rows)
     _write_prompts(args.work / "prompts.jsonl.gz", rows, rng, judged)
 
 
-def _write_talk(path: Path, talk: list[Talk]) -> None:
-    with gzip.open(path, "wt", encoding="utf-8", compresslevel=9) as out:
-        for pair in talk:
-            out.write(json.dumps(dataclasses.asdict(pair)) + "\n")
-    for kind, count in Counter(pair.kind for pair in talk).items():
-        distinct = len({pair.spoken for pair in talk if pair.kind == kind})
-        print(f"small talk: {kind:16s} {count:6d} questions, {distinct:5d} answers")
-
-
 def _write_prompts(
-    path: Path, rows: list[tuple[str, str, Line]], rng: random.Random, judged: Judged
+    path: Path, rows: list[tuple[str, Line]], rng: random.Random, judged: Judged
 ) -> None:
-    """Rows of (source, mode, line), and how much of every source there is."""
+    """Rows of (source, line), and how much of every source there is."""
     counted: Counter[str] = Counter()
     with gzip.open(path, "wt", encoding="utf-8", compresslevel=9) as out:
-        for index, (source, mode, line) in enumerate(rows):
+        for index, (source, line) in enumerate(rows):
             assert not judged.touches(line.spoken), (
                 f"an evaluation sentence in the training text: {line.spoken}"
             )
-            split = "held" if mode == "read" and rng.random() < HELD_SHARE else "train"
-            row = {
-                "id": index,
-                "mode": mode,
-                "spoken": line.spoken,
-                "takes": draw_takes(mode, rng),
-                "split": split,
-            }
+            split = "held" if rng.random() < HELD_SHARE else "train"
+            takes = draw_takes(rng)
+            row = {"id": index, "spoken": line.spoken, "takes": takes, "split": split}
             row |= {"voiced": line.voiced} if line.voiced != line.spoken else {}
             row |= {"forced": line.forced} if line.forced else {}
             out.write(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n")
             counted[source] += 1
             counted[f"{source} chars"] += len(line.spoken)
-    names = [*SHARES, "chat"]
-    sizes = [(name, counted[name], counted[f"{name} chars"]) for name in names]
+    sizes = [(name, counted[name], counted[f"{name} chars"]) for name in SHARES]
     for name, count, chars in [*sizes, ("total", len(rows), sum(chars for *_, chars in sizes))]:
         print(
             f"{name:18s} {count:7d} rows  {chars / 1e6:6.2f} M characters  "

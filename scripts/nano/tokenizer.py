@@ -1,4 +1,4 @@
-"""Stage 2: prompts.jsonl.gz, talk.jsonl.gz -> tokenizer.json: byte-level BPE of 1,024 entries.
+"""Stage 2: prompts.jsonl.gz -> tokenizer.json: byte-level BPE of 1,024 entries.
 
     python -m scripts.nano.tokenizer --work WORK
 
@@ -22,7 +22,7 @@ from scripts.nano.speech.voices import RATE_TOKENS, VOICE_TOKENS
 from scripts.nano.stage import stage_parser
 
 VOCAB_SIZE = 1024
-IM_START, IM_END, TEXT_PAD, SOSP, MODALITY_PAD, READ, CHAT = SPECIALS = (
+IM_START, IM_END, TEXT_PAD, SOSP, MODALITY_PAD, READ, _ = SPECIALS = (
     "<|im_start|>",
     "<|im_end|>",
     "<|endoftext|>",
@@ -31,28 +31,21 @@ IM_START, IM_END, TEXT_PAD, SOSP, MODALITY_PAD, READ, CHAT = SPECIALS = (
     "<read>",
     "<chat>",
 )
+"""The last one begins no prompt any more, and keeps its place among the ids."""
 ROLE_REPEATS = 5000  # makes one piece of each role name
 MAX_TAKES = 4
 
 
 def read_prompts(work: Path) -> Iterator[dict[str, Any]]:
     """The rows of prompts.jsonl.gz, one for every take, with its own id, voice and speed."""
-    for row in _read_lines(work / "prompts.jsonl.gz"):
-        takes = row.pop("takes")
-        for number, (voice, speed) in enumerate(takes):
-            yield {**row, "id": MAX_TAKES * row["id"] + number, "voice": voice, "speed": speed}
-
-
-def read_talk(work: Path) -> Iterator[dict[str, Any]]:
-    """The questions and answers of talk.jsonl.gz."""
-    return _read_lines(work / "talk.jsonl.gz")
-
-
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    path = work / "prompts.jsonl.gz"
     if not path.exists():
         raise CheckpointError(f"{path} is missing: run python -m scripts.nano.prompts first.")
     with gzip.open(path, "rt", encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
+        for row in map(json.loads, lines):
+            takes = row.pop("takes")
+            for number, (voice, speed) in enumerate(takes):
+                yield {**row, "id": MAX_TAKES * row["id"] + number, "voice": voice, "speed": speed}
 
 
 def train_tokenizer(texts: Iterator[str]) -> Tokenizer:
@@ -91,7 +84,6 @@ def load_tokenizer(path: Path) -> Tokenizer:
 def main() -> None:
     args = stage_parser("tokenizer", __doc__).parse_args()
     texts = [row["spoken"] for row in read_prompts(args.work)]
-    texts += [row["user"] for row in read_talk(args.work)]
     roles = ["system\n", "user\n", "assistant\n"] * ROLE_REPEATS
     tokenizer = train_tokenizer(iter([*texts, *roles]))
     tokenizer.save(str(args.work / "tokenizer.json"))

@@ -1,5 +1,5 @@
-"""Stage 6: prompts, talk, codes and tokenizer -> lm/: config.json, tokenizer.json and
-model.safetensors in float32.
+"""Stage 6: prompts, codes and tokenizer -> lm/: config.json, tokenizer.json, model.safetensors in
+float32.
 
     python -m scripts.nano.train_lm --work WORK
 """
@@ -196,7 +196,7 @@ def main() -> None:
         pin_memory=device.type == "cuda",
     )
     trainer = Trainer(MossSpeech(corpus.config), shape, device)
-    print(f"lm: {len(corpus.reads)} texts to read, {len(corpus.answers)} answers", flush=True)
+    print(f"lm: {len(corpus.reads)} texts to read", flush=True)
     began = time.monotonic()
     for packed in islice(loader, args.steps):
         rate = one_cycle(trainer.step / args.steps, PEAK_RATE, warm_up=0.02)

@@ -138,7 +138,7 @@ def main() -> None:
     folder, began = args.work / "vocoder_speech", time.monotonic()
     chars, prompts = args.hours * 3600 * CHARS_PER_S, []
     for prompt in read_prompts(args.work):
-        if chars > 0 and prompt["mode"] != "chat" and prompt["split"] != "held":
+        if chars > 0 and prompt["split"] != "held":
             prompts.append(prompt)
             chars -= len(prompt["spoken"])
     given = (folder, prompts, PROMPTS_PER_SHARD, _start, _make_shard, args.processes)

@@ -3,8 +3,7 @@
     apt-get download wordnet-base fortunes fortunes-min     # and `dpkg -x` each into SOURCES
     python -m scripts.turns words SOURCES
 
-WordNet's examples, Debian's fortunes and the questions of the built-in small talk are whole; each
-cut at random places is not.
+WordNet's examples, Debian's fortunes and questions.txt are whole; each cut at random places is not.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from moss_engine.audio.turn_judge import NUM_WEIGHTS, Words, traits, weight_of, 
 from scripts.nano.text.packages import wordnet_senses
 
 OUT = Path(__file__).resolve().parents[2] / "assets" / "turns" / "words.npz"
-SMALL_TALK = Path(__file__).resolve().parents[1] / "nano" / "text" / "small_talk.txt"
+QUESTIONS = Path(__file__).with_name("questions.txt")
 ROUNDS, BATCH, RATE, DECAY = 4, 256, 0.5, 1e-6
 SHORT = (
     "yes|no|okay|sure|thanks|thank you|stop|maybe|please|right|exactly|not really|of course|go on|"
@@ -52,10 +51,9 @@ def sentences(sources: Path) -> Iterator[str]:
                 yield found
                 if found.endswith("?"):
                     yield from [found] * (QUESTIONS_AGAIN - 1)
-    for line in SMALL_TALK.read_text().splitlines():
-        if " => " in line:
-            for asked in line.split(" => ")[0].split(" | "):
-                yield from [asked] * QUESTIONS_AGAIN
+    for line in QUESTIONS.read_text().splitlines():
+        for asked in line.split(" | "):
+            yield from [asked] * QUESTIONS_AGAIN
     for answer in SHORT.split("|"):
         yield from [answer] * SHORT_AGAIN
 

@@ -114,8 +114,8 @@ def batches(
     dropout: bool = True,
     epochs: int | None = None,
 ) -> Iterator[Batch]:
-    """Batches over every `share[1]`-th text from `share[0]` on and small talk, newly cut and drawn
-    in every epoch."""
+    """Batches over every `share[1]`-th text from `share[0]` on, newly cut and drawn in every
+    epoch."""
     waiting: list[deque[LaidOut]] = [deque(maxlen=8 * count) for count in shape.cells]
     config, wanted, epoch = corpus.config, sum(shape.cells) * 1.3, 0
     while epochs is None or epoch < epochs:

@@ -1,4 +1,4 @@
-"""Prompts, small talk, codes and tokenizer -> training sequences of rows.
+"""Prompts, codes and tokenizer -> training sequences of rows.
 
 A sequence is the prompt, then the reply: text rows of a chunk of words, sosp, the codes of the
 chunk, eosp, text rows of the next chunk, ..., im_end. A chunk is cut where its first word starts;
@@ -21,15 +21,7 @@ from moss_engine.api.tokens import SpecialIds
 from moss_engine.config import NANO_CHECKPOINT
 from moss_engine.models.config import ModelConfig
 from scripts.nano.speech.voices import RATE_TOKENS, VOICE_TOKENS, rate_token
-from scripts.nano.tokenizer import (
-    CHAT,
-    IM_END,
-    IM_START,
-    READ,
-    load_tokenizer,
-    read_prompts,
-    read_talk,
-)
+from scripts.nano.tokenizer import IM_END, IM_START, READ, load_tokenizer, read_prompts
 
 NANO_CONFIG: dict[str, object] = json.loads(
     (NANO_CHECKPOINT / "config.json").read_text(encoding="utf-8")
@@ -42,30 +34,12 @@ _MIN_FIRST_LETTERS = 4
 _BREAK_MARKS = (".", ",", "?", "!", ";", ":")
 VARIANTS, DROPOUT = 8, 0.1
 """Ways in which every word is cut into pieces, and how many merges are left out for them."""
-TALK_SHARE = 0.45
-"""So many of the sequences are small talk: its answers have to be known by heart."""
-KIND_SHARES = {
-    "intents": 0.12,
-    "calendar": 0.02,
-    "opposites": 0.03,
-    "capitals": 0.05,
-    "meanings": 0.13,
-    "plurals": 0.03,
-    "sums": 0.36,
-    "large sums": 0.09,
-    "unknown words": 0.12,
-    "off the script": 0.05,
-}
-ONLY_TEXT_SHARE = 0.8
-"""So many of the answers are learnt without most of their sound, since that is several times
-shorter."""
-TALK_DROPOUT_SHARE = 0.1
 DRILL_SHARE = 0.15
-"""After so many of the texts to read comes a drill: words and phrases that stand twice or more, to
+"""After so many of the texts comes a drill: words and phrases that stand twice or more, to
 be copied."""
 MAX_DRILL_WORDS = 45
 _DIGITS = "zero one two three four five six seven eight nine".split()
-USED_SPECIALS = (IM_START, IM_END, READ, CHAT, *VOICE_TOKENS.values(), *RATE_TOKENS)
+USED_SPECIALS = (IM_START, IM_END, READ, *VOICE_TOKENS.values(), *RATE_TOKENS)
 
 
 def nano_config() -> ModelConfig:
@@ -207,30 +181,19 @@ rate."""
 
 
 class Corpus:
-    """Texts, small talk and codes of one split: everything that sequences are made of."""
+    """Texts and codes of one split: everything that sequences are made of."""
 
     def __init__(self, work: Path, split: str):
         self.config = nano_config()
         prompts = {
-            row["id"]: (row["mode"], row["spoken"], row["voice"], rate_token(row["speed"]))
+            row["id"]: (row["spoken"], row["voice"], rate_token(row["speed"]))
             for row in read_prompts(work)
-            if row["mode"] == "chat" or row["split"] == split
+            if row["split"] == split
         }
         self._read_codes(work / "codes.npz", prompts)
         if not self.reads:
             raise CheckpointError(f"{work}/codes.npz holds no text of the split {split!r}.")
-        pairs = [
-            (row["kind"], row["user"], row["spoken"])
-            for row in read_talk(work)
-            if row["is_held"] == (split == "held")
-        ]
-        self.talk: dict[str, list[tuple[str, str]]] = {kind: [] for kind in KIND_SHARES}
-        for kind, user, answer in pairs:
-            if answer in self.answers:
-                self.talk[kind].append((user, answer))
-        self.kinds = [kind for kind, known in self.talk.items() if known]
-        texts = ["Say " + " ".join(_DIGITS), *(text for _, text, *_ in prompts.values())]
-        texts += [text for _, *pair in pairs for text in pair]
+        texts = ["Say " + " ".join(_DIGITS), *(text for text, *_ in prompts.values())]
         tokenizer = load_tokenizer(work / "tokenizer.json")
         self.table = PieceTable(tokenizer, texts, VARIANTS)
         vocab = tokenizer.get_vocab(with_added_tokens=True)
@@ -238,29 +201,23 @@ class Corpus:
         names = ("system", "user", "assistant", "\n")
         self.plain = {name: tokenizer.encode(name).ids for name in names}
 
-    def _read_codes(self, path: Path, prompts: dict[int, tuple[str, str, str, str]]) -> None:
-        """Takes of the texts to read, and of each answer of the small talk."""
+    def _read_codes(self, path: Path, prompts: dict[int, tuple[str, str, str]]) -> None:
+        """Takes of the texts."""
         self.reads: list[tuple[str, Take]] = []
-        self.answers: dict[str, list[Take]] = {}
         with np.load(path) as data:
             ids, offsets, codes = data["ids"], data["code_offsets"].tolist(), data["codes"]
             word_offsets, word_starts = data["word_offsets"].tolist(), data["word_starts"].tolist()
         for i, utterance in enumerate(ids.tolist()):
             if utterance in prompts and offsets[i + 1] > offsets[i]:
-                mode, text, voice, rate = prompts[utterance]
+                text, voice, rate = prompts[utterance]
                 starts = word_starts[word_offsets[i] : word_offsets[i + 1]]
-                take = (codes[offsets[i] : offsets[i + 1]], starts, voice, rate)
-                if mode == "chat":
-                    self.answers.setdefault(text, []).append(take)
-                else:
-                    self.reads.append((text, take))
+                self.reads.append((text, (codes[offsets[i] : offsets[i + 1]], starts, voice, rate)))
 
-    def prompt(self, mode: str, voice: str, rate: str, asked: list[list[int]]) -> list[int]:
+    def prompt(self, voice: str, rate: str, asked: list[list[int]]) -> list[int]:
         """System turn, the user's words, and the start of the answer."""
         special, plain, line = self.special, self.plain, self.plain["\n"]
         start, end = special[IM_START], special[IM_END]
-        chosen = [special[READ if mode == "read" else CHAT]]
-        chosen += [special[VOICE_TOKENS[voice]], special[rate]]
+        chosen = [special[READ], special[VOICE_TOKENS[voice]], special[rate]]
         words = [i for word in asked for i in word]
         return [
             *(start, *plain["system"], *line, *chosen, end, *line),
@@ -271,7 +228,7 @@ class Corpus:
     def read_sequence(self, index: int, rng: random.Random, *, dropout: bool) -> LaidOut:
         text, take = self.reads[index]
         words = self.table.words(text, rng if dropout else None)
-        return self._lay_out("read", words, words, text, take, rng)
+        return self._lay_out(words, text, take, rng)
 
     def drill_sequence(self, index: int, rng: random.Random) -> LaidOut:
         """A text with some of it repeated, or with digits, as text alone; its few codes are another
@@ -290,46 +247,29 @@ class Corpus:
         copied = self.table.words(text, rng)
         voice, rate = how
         take = (np.resize(codes, 3 * len(words)), [3 * i for i in range(len(words))], voice, rate)
-        return self._lay_out("read", copied, copied, text, take, rng, only_text=True)
-
-    def talk_sequence(
-        self, kind: str, rng: random.Random, *, dropout: bool, only_text: bool
-    ) -> LaidOut:
-        """A question of a kind, and its answer, which is always written in the same pieces."""
-        user, answer = rng.choice(self.talk[kind])
-        typed = rng if dropout and rng.random() < TALK_DROPOUT_SHARE else None
-        asked, said = self.table.words(user, typed), self.table.words(answer, None)
-        take = rng.choice(self.answers[answer])
-        return self._lay_out("chat", asked, said, answer, take, rng, only_text)
+        return self._lay_out(copied, text, take, rng, only_text=True)
 
     def _lay_out(
         self,
-        mode: str,
-        asked: list[list[int]],
-        said: list[list[int]],
+        words: list[list[int]],
         text: str,
         take: Take,
         rng: random.Random,
         only_text: bool = False,
     ) -> LaidOut:
         codes, starts, voice, rate = take
-        prompt = self.prompt(mode, voice, rate, asked)
+        prompt = self.prompt(voice, rate, words)
         chunks = cut_chunks(text.split(), starts, len(codes), rng)
-        return lay_out(prompt, said, codes, chunks, self.config.special, only_text=only_text)
+        return lay_out(prompt, words, codes, chunks, self.config.special, only_text=only_text)
 
     def sequences(
         self, rng: random.Random, share: tuple[int, int], *, dropout: bool
     ) -> Iterator[LaidOut]:
-        """An epoch: every `share[1]`-th text to read from `share[0]` on in random order, with small
-        talk between."""
+        """An epoch: every `share[1]`-th text from `share[0]` on in random order, with drills
+        between."""
         order = list(range(share[0], len(self.reads), share[1]))
         rng.shuffle(order)
-        weights = [KIND_SHARES[kind] for kind in self.kinds]
         for index in order:
             yield self.read_sequence(index, rng, dropout=dropout)
             if dropout and rng.random() < DRILL_SHARE:
                 yield self.drill_sequence(index, rng)
-            while self.kinds and rng.random() < TALK_SHARE:
-                kind = rng.choices(self.kinds, weights)[0]
-                only_text = rng.random() < ONLY_TEXT_SHARE
-                yield self.talk_sequence(kind, rng, dropout=dropout, only_text=only_text)

@@ -1,11 +1,10 @@
-"""What Debian's packages of text hold: WordNet, the Bible, word lists, facts, novels, manuals.
+"""What Debian's packages of text hold: WordNet, the Bible, word lists, novels, manuals.
 
 All are unpacked under one root; README.md says how.
 """
 
 from __future__ import annotations
 
-import gzip
 import html
 import re
 import struct
@@ -30,7 +29,6 @@ KINDS = {
     "20": "plant",
     "26": "abstract",
 }
-NOUN_SHARE = 0.75
 _COARSE = re.compile(
     r"\b(?:sex|fuck|shit|piss|cunt|cock|dick|whore|slut|bastard|bitch|damn|rape|murder|kill|slaughter|slay|slew|slain|corpse|genital|"
     r"penis|vagina|vulva|anus|anal|rectum|semen|sperm|orgasm|copulat|fornicat|prostitut|brothel|nude|naked|erotic|porn|incest|"
@@ -67,7 +65,6 @@ def package_file(root: Path, path: str) -> Path:
 class Sense:
     """One meaning in WordNet; the definition is without brackets."""
 
-    number: str
     words: tuple[str, ...]
     part: str
     kind: str
@@ -95,36 +92,18 @@ def wordnet_senses(root: Path) -> Iterator[Sense]:
                 re.sub(r"\s*\([^()]*\)", "", gloss.split('"')[0]).split(";")[0].strip(" ;:,")
             )
             examples = tuple(re.findall(r'"([^"]+)"', gloss))
-            yield Sense(fields[0], words, part, fields[1], definition, examples, " + 08 00" in data)
+            yield Sense(words, part, fields[1], definition, examples, " + 08 00" in data)
 
 
-def main_noun_senses(root: Path) -> dict[str, Sense]:
-    """Words that are mostly nouns -> their most frequent meaning."""
-    senses = {sense.number: sense for sense in wordnet_senses(root) if sense.part == "noun"}
-    tagged, as_noun = word_counts(root), word_counts(root, "1")
-    found = {}
-    for line in (
-        package_file(root, "share/wordnet/index.noun").read_text(encoding="latin-1").splitlines()
-    ):
-        if not line.startswith(" "):
-            fields = line.split()
-            word, count = fields[0], int(fields[2])
-            if word.isalpha() and as_noun.get(word, 0) >= NOUN_SHARE * tagged.get(word, 0):
-                found[word] = senses[fields[-count]]
-    return found
-
-
-def word_counts(root: Path, part: str = "") -> dict[str, int]:
-    """How often a word was tagged in WordNet's corpus, as any part of speech or as "1", a noun."""
+def word_counts(root: Path) -> dict[str, int]:
+    """How often a word was tagged in WordNet's corpus, as any part of speech."""
     counts: dict[str, int] = {}
     for line in (
         package_file(root, "share/wordnet/cntlist.rev").read_text(encoding="latin-1").splitlines()
     ):
         key, _, count = line.split()
-        word, _, rest = key.partition("%")
-        if rest.startswith(part):
-            word = word.replace("_", " ")
-            counts[word] = counts.get(word, 0) + int(count)
+        word = key.partition("%")[0].replace("_", " ")
+        counts[word] = counts.get(word, 0) + int(count)
     return counts
 
 
@@ -169,19 +148,6 @@ def bible_verses(root: Path) -> list[str]:
     return [
         re.sub(r"\b[A-Z]{3,}\b", lambda m: m[0].capitalize(), re.sub(r"\s+", " ", verse)).strip()
         for verse in verses
-    ]
-
-
-def capitals(root: Path) -> list[tuple[str, str]]:
-    """(country, capital) of every country with both in the package."""
-    text = gzip.decompress(package_file(root, "share/misc/countries.gz").read_bytes()).decode(
-        "utf-8"
-    )
-    rows = [line.split(":") for line in text.splitlines() if not line.startswith("#")]
-    return [
-        (row[3].strip(), row[4].strip())
-        for row in rows
-        if len(row) == 5 and row[3].strip() and row[4].strip()
     ]
 
 

@@ -31,7 +31,6 @@ from scripts.nano.speech.shards import (
     write_shard,
 )
 from scripts.nano.text.grammar import TABLES
-from scripts.nano.text.small_talk import intents
 from scripts.nano.tokenizer import MAX_TAKES
 from scripts.nano.train_codec import Trainee, mel_crops
 from scripts.nano.vocoder.crops import HOP, VocoderSpeech
@@ -46,8 +45,8 @@ TINY_VOCODERS = {
     "source_filter": {"width": 16, "blocks": 3, "fine_blocks": 1, "pitch_width": 8},
     "bigvgan": {"width": 16, "pitch_width": 8},
 }
-SPOKEN = 12
-"""So many of the texts to read have speech."""
+SPOKEN = 16
+"""So many of the texts have speech."""
 
 
 def write_lines(path: Path, rows: list[dict[str, object]]) -> None:
@@ -67,30 +66,16 @@ def made_up(number: int, text: str, split: str) -> Utterance:
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory) -> Path:
-    """Texts, small talk, and what teacher and vocoder_speech would make of them."""
+    """Texts, and what teacher and vocoder_speech would make of them."""
     work = tmp_path_factory.mktemp("work")
     lines = [line for line in TABLES["everyday"] if 4 < len(line.split()) < 12]
-    rows = [("read", line) for line in lines] + [("chat", answer) for _, answer in intents()]
     prompts = [
-        {
-            "id": k,
-            "mode": mode,
-            "spoken": text,
-            "takes": [["ada", 1.0]],
-            "split": "held" if mode == "read" and k % 4 == 0 else "train",
-        }
-        for k, (mode, text) in enumerate(rows)
+        {"id": k, "spoken": text, "takes": [["ada", 1.0]], "split": "train" if k % 4 else "held"}
+        for k, text in enumerate(lines)
     ]
     write_lines(work / "prompts.jsonl.gz", prompts)
-    talk = [
-        {"kind": "intents", "user": question, "spoken": answer, "is_held": False}
-        for questions, answer in intents()
-        for question in questions
-    ]
-    write_lines(work / "talk.jsonl.gz", talk)
     (work / "speech").mkdir()
-    said = [*prompts[:SPOKEN], *prompts[-4:]]
-    made = [made_up(MAX_TAKES * row["id"], row["spoken"], row["split"]) for row in said]
+    made = [made_up(MAX_TAKES * row["id"], row["spoken"], row["split"]) for row in prompts[:SPOKEN]]
     write_shard(work / "speech", 0, made[:9])
     write_shard(work / "speech", 1, made[9:])
     (work / "speech" / DONE).write_text("{}")
@@ -124,7 +109,7 @@ def test_every_stage_makes_what_the_next_one_reads(work, run, tmp_path):
     run("train_codec", "--steps", 2, "--decoder-steps", 2, "--batch", 2, "--crop-frames", 40)
     run("codes")
     with np.load(work / "codes.npz") as codes:
-        assert len(codes["ids"]) == SPOKEN + 4 and codes["codes"].max() < 4096
+        assert len(codes["ids"]) == SPOKEN and codes["codes"].max() < 4096
     run("train_lm", "--steps", 2, "--rows", 2048, "--workers", 1)
     for kind in TINY_VOCODERS:
         run("train_vocoder", kind, "--steps", 2, "--batch", 1, "--crop-frames", 10)

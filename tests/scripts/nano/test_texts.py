@@ -17,7 +17,6 @@ from scripts.nano.prompts import Judged
 from scripts.nano.speech.voices import RATE_TOKENS, VOICE_TOKENS
 from scripts.nano.text.grammar import SLOTS, TABLES
 from scripts.nano.text.reading import Homographs
-from scripts.nano.text.small_talk import intents
 from scripts.nano.tokenizer import SPECIALS, VOCAB_SIZE, train_tokenizer
 from scripts.sentences import EVERYDAY, HARVARD
 
@@ -28,7 +27,9 @@ PATTERNS = [*TABLES["everyday"], *TABLES["talk"]]
 def texts() -> Iterator[str]:
     yield from PATTERNS
     yield from (option for options in SLOTS.values() for option in options)
-    yield from (text for questions, answers in intents() for text in (*questions, *answers))
+    yield from (
+        frame for _, _, frames in Homographs(plain, random.Random(0)).senses for frame in frames
+    )
     yield from ["system\n", "user\n", "assistant\n"] * 50
 
 

@@ -68,7 +68,8 @@ def made_up(number: int, text: str, split: str) -> Utterance:
 def work(tmp_path_factory) -> Path:
     """Texts, and what teacher and vocoder_speech would make of them."""
     work = tmp_path_factory.mktemp("work")
-    lines = [line for line in TABLES["everyday"] if 4 < len(line.split()) < 12]
+    lines = [*TABLES["everyday"], *TABLES["talk"]]
+    lines = [line for line in lines if 4 < len(line.split()) < 12]
     prompts = [
         {"id": k, "spoken": text, "takes": [["ada", 1.0]], "split": "train" if k % 4 else "held"}
         for k, text in enumerate(lines)

@@ -12,17 +12,10 @@ import re
 
 from moss_engine.text.spoken.cardinals import cardinal
 from moss_engine.text.spoken.rules import apply, rules
+from moss_engine.text.spoken.tables import SIGN_NAMES, TEX_COMMANDS
 
 _VOWEL = re.compile("[AEIOUY]")
-_SIGN_NAMES = {
-    ".": "dot", ",": "comma", ";": "semicolon", ":": "colon", "/": "slash", "\\": "backslash",
-    "*": "star", "-": "dash", "+": "plus", "#": "hash", "&": "and sign", "|": "bar", "^": "caret",
-    "~": "tilde", "!": "exclamation mark", "?": "question mark", "_": "underscore",
-    "=": "equals sign", "@": "at sign", "%": "percent sign", "$": "dollar sign", "<": "less than",
-    ">": "greater than", "(": "left parenthesis", ")": "right parenthesis", "[": "left bracket",
-    "]": "right bracket", "{": "left brace", "}": "right brace",
-}  # fmt: skip
-_SIGN = "[" + re.escape("".join(_SIGN_NAMES)) + "]"
+_SIGN = "[" + re.escape("".join(SIGN_NAMES)) + "]"
 _MENTIONED = re.compile(
     rf"(?P<quote>[\"'])(?P<quoted>{_SIGN})(?P=quote)"
     rf"|(?<=\s)(?P<named>{_SIGN})(?=\s(?:operators?|signs?|characters?|symbols?|keys?)\b)"
@@ -55,7 +48,7 @@ _ENCODED = re.compile(
 def code_to_words(text: str) -> str:
     """Operators, options and names of a program written out; what is prose is left as it stands."""
     text = _ENCODED.sub(lambda m: f"a code of {cardinal(len(m[0]))} characters", text)
-    text = _MENTIONED.sub(lambda m: f" {_SIGN_NAMES[m['quoted'] or m['named']]} ", text)
+    text = _MENTIONED.sub(lambda m: f" {SIGN_NAMES[m['quoted'] or m['named']]} ", text)
     text = text.replace("()", "")
     text = _CONSTANT.sub(_say_constant, text)
     return apply(_CODE, text)
@@ -161,24 +154,18 @@ def _say_sum(m: re.Match[str]) -> str:
     return m[0][:start] + said + m[0][end:]
 
 
-# fmt: off
-_COMMANDS = {
-    "times": "times", "cdot": "times", "div": "divided by", "pm": "plus or minus", "le": "less "
-    "than or equal to", "leq": "less than or equal to", "ge": "greater than or equal to",
-    "geq": "greater than or equal to", "ne": "not equal to", "neq": "not equal to",
-    "approx": "about", "sim": "about", "equiv": "equivalent to", "propto": "proportional to",
-    "to": "to", "rightarrow": "to", "Rightarrow": "implies", "implies": "implies",
-    "infty": "infinity", "partial": "partial", "nabla": "nabla", "in": "in", "forall": "for all",
-    "exists": "there is", "cup": "union", "cap": "intersection", "subset": "subset of",
-    "ln": "natural log of", "log": "log", "sin": "sine", "cos": "cosine", "tan": "tangent",
-    "lim": "limit", "sum": "sum", "prod": "product", "int": "integral", "dots": "and so on",
-    "ldots": "and so on", "cdots": "and so on", "circ": "degrees", "prime": "prime",
-    "exp": "exp", "max": "max", "min": "min", "left": "", "right": "", "quad": "", "qquad": "",
-    "displaystyle": "", "big": "", "Big": "", "varepsilon": "epsilon", "varphi": "phi",
+_TEX_SIGNS = {
+    "+": " plus ",
+    "-": " minus ",
+    "=": " equals ",
+    "*": " times ",
+    "/": " over ",
+    "<": " less than ",
+    ">": " greater than ",
+    "&": " ",
+    "~": " ",
+    "'": " prime ",
 }
-_TEX_SIGNS = {"+": " plus ", "-": " minus ", "=": " equals ", "*": " times ", "/": " over ",
-          "<": " less than ", ">": " greater than ", "&": " ", "~": " ", "'": " prime "}
-# fmt: on
 _STYLE = r"\\(?:text|mathrm|mathbf|mathit|mathcal|mathbb|operatorname|boxed|bar|hat|vec)"
 _LETTERS = re.compile(rf"{_STYLE}\{{[^{{}}]*\}}|\\[A-Za-z]+|[A-Za-z]{{2,3}}(?![A-Za-z])")
 _BOUNDS = r"_(?:\{([^{}]*)\}|(\w))\s*\^(?:\{([^{}]*)\}|(\w))"
@@ -209,7 +196,7 @@ def _say_tex(tex: str) -> str:
         tex = apply(_INNERMOST, tex)
         if tex == before:
             break
-    tex = re.sub(r"\\([A-Za-z]+)", lambda m: f" {_COMMANDS.get(m[1], m[1])} ", tex)
+    tex = re.sub(r"\\([A-Za-z]+)", lambda m: f" {TEX_COMMANDS.get(m[1], m[1])} ", tex)
     tex = re.sub(r"[-+=*/<>&~']", lambda m: _TEX_SIGNS[m[0]], tex)
     return " ".join(re.sub(r"[{}\\^_]", " ", tex).split())
 

@@ -19,7 +19,7 @@ from moss_engine.text.spoken.cardinals import (
     spelled,
 )
 from moss_engine.text.spoken.rules import Rule, Said, after, apply, before, rules
-from moss_engine.text.spoken.tables import CHAT_FIGURES
+from moss_engine.text.spoken.tables import CHAT_FIGURES, PER, WHOLE_UNITS
 from moss_engine.text.spoken.units import CURRENCY, NUMBER, UNIT, is_unit, of_unit
 
 _MAX_SPELLED = 40
@@ -235,21 +235,7 @@ _POINTS = rules(
     (rf"(?<![\w'-])({'|'.join(CHAT_FIGURES)})(?![\w'-])", lambda m: CHAT_FIGURES[m[1]]),
 )
 """Signs before figures that would be lost, or taken for the point of a decimal: ".5", "p.5"."""
-# fmt: off
-_PER = {
-    "h": "hour", "hr": "hour", "min": "minute", "s": "second", "sec": "second", "mo": "month",
-    "yr": "year", "wk": "week", "lb": "pound", "kg": "kilogram", "oz": "ounce", "gal": "gallon",
-    "bbl": "barrel", "l": "liter", "L": "liter", "mL": "milliliter", "ml": "milliliter",
-    "dL": "deciliter", "MB": "megabyte", "GB": "gigabyte", "TB": "terabyte", "mi": "mile",
-    "sqft": "square foot", "km²": "square kilometer", "km2": "square kilometer",
-    "sq mi": "square mile", "sq. mi": "square mile", "m²": "square meter",
-}
-_WHOLE = (
-    "second", "minute", "hour", "day", "night", "week", "month", "quarter", "year", "person",
-    "user", "seat", "item", "unit", "mile",
-)
-# fmt: on
-_BY = "|".join(sorted(map(re.escape, (*_PER, *_WHOLE, "ea", "each")), key=len, reverse=True))
+_BY = "|".join(sorted(map(re.escape, (*PER, *WHOLE_UNITS, "ea", "each")), key=len, reverse=True))
 _RATE = re.compile(
     rf"(?<![\w.,/])(?P<much>(?:{CURRENCY})?\s?\d(?:[\d,.]{{0,15}}\d)?[kKmMbB]?"
     rf"\s?(?P<of>{UNIT}|[%¢€£]|[a-z]{{1,20}})?)\s?/\s?(?P<by>{_BY})\b(?!/)(?:\.(?=\s[a-z]))?"
@@ -309,7 +295,7 @@ def _rate(m: re.Match[str]) -> str:
     by = m["by"]
     if is_unit(f"{m['of']}/{by}") or (m["of"], by) == ("day", "night"):
         return m[0]
-    return f"{m['much']} {'each' if by in ('ea', 'each') else f'per {_PER.get(by, by)}'}"
+    return f"{m['much']} {'each' if by in ('ea', 'each') else f'per {PER.get(by, by)}'}"
 
 
 _DURATIONS = rules(

@@ -7,39 +7,16 @@ import re
 
 from moss_engine.text.spoken.cardinals import BEFORE_FIGURE, amount, cardinal
 from moss_engine.text.spoken.rules import after, before, rules
-from moss_engine.text.spoken.tables import DOTTED_UNITS, UNITS, UNITS_ALONE
+from moss_engine.text.spoken.tables import (
+    CURRENCIES,
+    DOTTED_UNITS,
+    NOT_NOUNS,
+    SCALES,
+    UNITS,
+    UNITS_ALONE,
+)
 
 NUMBER = r"(?<!\d)(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
-# fmt: off
-_CURRENCIES = {
-    "$": ("dollar", "cent"), "€": ("euro", "cent"), "£": ("pound", "penny"), "¥": ("yen", ""),
-    "₹": ("rupee", "paisa"), "¢": ("cent", ""), "₽": ("ruble", ""), "₩": ("won", ""),
-    "US$": ("U S dollar", "cent"), "A$": ("Australian dollar", "cent"),
-    "C$": ("Canadian dollar", "cent"), "NZ$": ("New Zealand dollar", "cent"),
-    "HK$": ("Hong Kong dollar", "cent"), "USD": ("U S dollar", "cent"), "EUR": ("euro", "cent"),
-    "GBP": ("pound", "penny"), "JPY": ("yen", ""), "CHF": ("Swiss franc", ""),
-    "INR": ("rupee", "paisa"), "Rs.": ("rupee", "paisa"), "Rs": ("rupee", "paisa"),
-    "CA$": ("Canadian dollar", "cent"), "AU$": ("Australian dollar", "cent"),
-    "CAD": ("Canadian dollar", "cent"),
-    "AUD": ("Australian dollar", "cent"), "CNY": ("yuan", ""),
-}
-_SCALES = {
-    "k": "thousand", "m": "million", "mn": "million", "bn": "billion", "b": "billion",
-    "tn": "trillion", "t": "trillion", "thousand": "thousand",
-    "million": "million", "billion": "billion", "trillion": "trillion",
-}
-_NOT_NOUNS = (
-    "a about above after again against ago all along also among an and any apart are around as at "
-    "away back be because been before behind below beneath beside between beyond but by can could "
-    "did do does down during each either else ever every for from had has have he her here his how "
-    "i if in inside into is it its just last less may me might more most much must my near next no "
-    "nor not now of off on once only onto or our out outside over past per plus she should since "
-    "so some such than that the their them then there these they this those through till to "
-    "today together tomorrow tonight too toward towards under until up upon us very via was we "
-    "were what when where whether which while who whose why will with within without would "
-    "yesterday yet you your"
-).split()
-# fmt: on
 UNIT = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
 _DOTTED_UNIT = "|".join(sorted(map(re.escape, DOTTED_UNITS), key=len, reverse=True))
 _NO_PLURAL = ("hertz", "yen", "yuan", "won", "molar", "horsepower")
@@ -51,7 +28,7 @@ _PRICED = (
 )
 """Before a thing that a sum of money describes: "the bank's $5 million fine"."""
 _DETERMINER = r"(?:a|an|the|this|that|every|each|another|any|my|your|his|her|its|our|their|one)"
-_NOUN = rf"(?=\s+(?!(?:{'|'.join(_NOT_NOUNS)})\b)[a-z]{{3,}}(?<!ly)\b)"
+_NOUN = rf"(?=\s+(?!(?:{'|'.join(NOT_NOUNS)})\b)[a-z]{{3,}}(?<!ly)\b)"
 """Before a word that can be what a quantity describes: "a $25 invoice"."""
 _COUNTED = (
     r"(?=\s+(?:people|users|followers|lines|views|downloads|subscribers|words|rows|tokens|items|"
@@ -75,12 +52,12 @@ def _plural(noun: str, number: str) -> str:
 
 
 def _money(m: re.Match[str], describes: bool = False) -> str:
-    noun, small = _CURRENCIES[m["sign"]]
+    noun, small = CURRENCIES[m["sign"]]
     scale, written = m["scale"], m["amount"]
     if describes:
-        return f"{amount(written)} {_SCALES[scale.lower()] + ' ' if scale else ''}{noun}"
+        return f"{amount(written)} {SCALES[scale.lower()] + ' ' if scale else ''}{noun}"
     if scale:
-        return f"{amount(written)} {_SCALES[scale.lower()]} {_plural(noun, '')}"
+        return f"{amount(written)} {SCALES[scale.lower()]} {_plural(noun, '')}"
     whole, _, decimals = written.replace(",", "").partition(".")
     if len(decimals) != 2 or not small:
         return f"{amount(written)} {_plural(noun, written)}"
@@ -163,7 +140,7 @@ def _with_point(m: re.Match[str]) -> str:
 
 
 _COMMA = r"(?P<euros>\d{1,3}(?:\.\d{3})+|\d+),(?P<cents>\d\d)"
-CURRENCY = "|".join(sorted(map(re.escape, _CURRENCIES), key=len, reverse=True))
+CURRENCY = "|".join(sorted(map(re.escape, CURRENCIES), key=len, reverse=True))
 _PRICE = (
     rf"(?<![A-Za-z])(?<![A-Z]/)(?P<sign>{CURRENCY})\s?(?P<amount>{NUMBER})(?:\s?"
     r"(?P<scale>(?i:thousand|million|billion|trillion)|[bmt]n|[kKmMbB]|(?<=\d)T)\b)?"
@@ -208,12 +185,12 @@ ALONE = rules(
 MEASURES = rules(
     (
         rf"(?<![\w.,])(?P<amount>{NUMBER})\s?(?P<scale>[kKmMbBT]){_COUNTED}",
-        lambda m: f"{amount(m['amount'])} {_SCALES[m['scale'].lower()]}",
+        lambda m: f"{amount(m['amount'])} {SCALES[m['scale'].lower()]}",
     ),
     (
         r"(?<![\w.,])(?P<amount>\d{1,3}\.\d{1,2}(?=[MB]\b)|\d{1,3}(?=M\s[a-z]{3,}s\b))"
         r"(?P<scale>[MB])\b",
-        lambda m: f"{amount(m['amount'])} {_SCALES[m['scale'].lower()]}",
+        lambda m: f"{amount(m['amount'])} {SCALES[m['scale'].lower()]}",
     ),
     (
         r"(?<![\w.,])(?P<amount>\d{1,3})\s?bps\b",

@@ -13,8 +13,9 @@ tab sends, besides binary frames, which are its microphone's int16 PCM at 16 kHz
     replay.check               file
     replay.create              file, run, heard, sound
     input_audio_buffer.begin   recording, hands_free
-    input_audio_buffer.update  answering, saying, played      what the page says while it listens,
-                               and whether blocks hold, behind the microphone's, what it plays
+    input_audio_buffer.update  answering, unheard, saying, played   what the page says while it
+                               listens, whether hardly anything was heard of that, and whether
+                               blocks hold, behind the microphone's, what it plays
     input_audio_buffer.commit                         what was said is over
     input_audio_buffer.clear                          and is nobody's
 
@@ -46,13 +47,16 @@ from contextlib import aclosing
 from itertools import count
 from typing import Any
 
+import numpy as np
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from moss_engine.api.errors import BusyError, MossError, ParameterError
 from moss_engine.api.request import Speech
+from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.endpoints.ahead import Ahead
 from moss_engine.ui import form
-from moss_engine.ui.audio_in.microphone import Microphone
+from moss_engine.ui.audio_in.ingest import Utterance
+from moss_engine.ui.audio_in.microphone import MAX_SAYING, Microphone
 from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.entrance.asgi import Refused, address_of
 from moss_engine.ui.entrance.guard import parse_json
@@ -230,17 +234,22 @@ class Tab:
         values = form.read(event.get("values"), self._handlers.facts)
         values["heard"] = _text(event, "heard")
         run = form.run_name(event.get("run"))
+        if self._microphone is not None:
+            speech = {mode.name for mode in self._handlers.facts.modes if mode.input == "speech"}
+            self._microphone.page.asked = values["utterance"] if values["mode"] in speech else ""
         return self._handlers.answer(values, run, self.conversation, self._ahead)
 
     def _paused(self, said: Speech | None) -> None:
         """Whoever talks pauses, and may be done: the answer is begun. Who goes on gets none."""
-        ahead = self._ahead
+        ahead, microphone = self._ahead, self._microphone
         assert ahead is not None, "who has a microphone may be answered ahead"
         ahead.drop()
-        free = self._replying is None or self._replying.done()
-        heard = self._microphone is not None and self._microphone.answering
-        if said is not None and self._prepared is not None and free and not heard:
-            self._do(self._handlers.begin(self._prepared, said, self.conversation, ahead))
+        if said is None or self._prepared is None or microphone is None:
+            return
+        if microphone.page.answering or not (self._replying is None or self._replying.done()):
+            return
+        so_far = Utterance(microphone.before, said, np.zeros(0, np.int16), RATE_HZ)
+        self._handlers.begin(self._prepared, so_far, self.conversation, ahead)
 
     def _replay(self, event: dict[str, Any]) -> Messages:
         file, heard = _text(event, "file"), _text(event, "heard")
@@ -266,8 +275,10 @@ class Tab:
         if what == "begin":
             self._microphone.begin(_number(event, "recording"), bool(event.get("hands_free")))
         elif what == "update":
-            answering, played = bool(event.get("answering")), bool(event.get("played"))
-            self._microphone.update(answering, _text(event, "saying"), played)
+            page = self._microphone.page
+            page.answering, page.unheard = bool(event.get("answering")), bool(event.get("unheard"))
+            page.words = _text(event, "saying")[-MAX_SAYING:]
+            page.played = bool(event.get("played"))
         elif what == "commit":
             self._microphone.end()
         elif what == "clear":

@@ -16,7 +16,7 @@ from typing import Any
 
 from moss_engine.api.errors import MossError, ParameterError
 from moss_engine.api.info import ServiceInfo
-from moss_engine.api.request import Message, Request, Speech, Text
+from moss_engine.api.request import Message, Request, Text
 from moss_engine.api.service import SpeechService
 from moss_engine.endpoints.ahead import Ahead
 from moss_engine.endpoints.figures import Figures
@@ -72,18 +72,16 @@ class Handlers:
         )
         return _whole(turn, self._told(values, turn, conversation, ahead, paced))
 
-    async def begin(
-        self, values: dict[str, Any], said: Speech, conversation: Conversation, ahead: Ahead
+    def begin(
+        self, values: dict[str, Any], said: Utterance, conversation: Conversation, ahead: Ahead
     ) -> None:
         """Begin the answer to what is being said, so far `said`, with nothing told of it; where
         something is wrong with it that is told once it is asked."""
         try:
             form.check(values, self.facts, conversation.voice)
-            if self.ingest is None or self.facts.mode(values["mode"]).input == "text":
+            if (mode := self.facts.mode(values["mode"])).input == "text":
                 return
-            asked = await self.ingest.so_far(values["utterance"], said)
-            mode, seed = self.facts.mode(values["mode"]), form.draw_seed(values)
-            turn = Turn(seed=seed, mode=mode, asked=asked)
+            turn = Turn(seed=form.draw_seed(values), mode=mode, asked=said)
             ahead.begin(self._request(values, turn, conversation))
         except MossError:
             return

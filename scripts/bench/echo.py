@@ -17,7 +17,6 @@ import asyncio
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from moss_engine.build import build_listening_service
 from moss_engine.client import open_service
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.ui.audio_in.ingest import AudioIngest, open_ingest
-from moss_engine.ui.audio_in.microphone import BlockResult, MicSession
+from moss_engine.ui.audio_in.microphone import BlockResult, Microphone
 from scripts.bench.common import Report, machine
 from scripts.sentences import sentence
 
@@ -95,16 +94,17 @@ class Visit:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        self._microphone = MicSession(self.ingest)
-        self._microphone.begin(hands_free=True)
+        self._microphone = Microphone(self.ingest)
+        self._microphone.use(hands_free=True)
 
     async def tick(
-        self, played: np.ndarray, said: np.ndarray | float = 0.0, **page: Any
+        self, played: np.ndarray, said: np.ndarray | float = 0.0, *, answering: bool, saying: str
     ) -> BlockResult:
         heard = self.room.hear(played, said).tobytes()
         out = to_pcm16(np.clip(played, -1, 1)).tobytes()
         before = asyncio.all_tasks()
-        found = await self._microphone.hear(heard, played=out, end=False, **page)
+        self._microphone.page.answering, self._microphone.page.words = answering, saying
+        found = await self._microphone.hear(heard, out)
         if looks := asyncio.all_tasks() - before:
             await asyncio.wait(looks)
         self.seconds += BLOCK / RATE_HZ

@@ -24,7 +24,7 @@ from moss_engine.audio.turn_taking import FRAME_S, LEAD_S, RATE_HZ
 from moss_engine.ui import conversation as sessions_module
 from moss_engine.ui.audio_in import ingest as module
 from moss_engine.ui.audio_in.ingest import AudioIngest, Utterance
-from moss_engine.ui.audio_in.microphone import LOOK_S, MicSession
+from moss_engine.ui.audio_in.microphone import LOOK_S, Microphone
 from moss_engine.ui.conversation import Sessions
 from moss_engine.ui.entrance.guard import Calls, Guard
 from moss_engine.ui.entrance.upload import MAX_FILE_BYTES, Upload
@@ -73,19 +73,15 @@ def file_of(pcm: np.ndarray, rate_hz: int = RATE_HZ, form: str = "WAV") -> bytes
 async def record(
     ingest: AudioIngest,
     *blocks: np.ndarray,
-    ear: MicSession | None = None,
+    ear: Microphone | None = None,
     hands_free: bool = False,
 ) -> list:
     """All answers to blocks that are sent in order; the last one ends the recording unless it is
     hands-free."""
-    ear = ear or MicSession(ingest)
-    ear.begin(hands_free=hands_free)
+    ear = ear or Microphone(ingest)
+    ear.use(hands_free=hands_free)
     return [
-        await ear.hear(
-            block.astype("<i2").tobytes(),
-            answering=False,
-            end=not hands_free and number == len(blocks),
-        )
+        await ear.hear(block.astype("<i2").tobytes(), end=not hands_free and number == len(blocks))
         for number, block in enumerate(blocks, 1)
     ]
 
@@ -99,11 +95,11 @@ async def test_push_to_talk_keeps_every_sample(ingest):
 
 
 async def test_a_new_recording_forgets_a_dropped_one(ingest):
-    ear = MicSession(ingest)
-    ear.begin(hands_free=False)
-    await ear.hear(tone(1.0).tobytes(), answering=False, end=False)
+    ear = Microphone(ingest)
+    ear.use(hands_free=False)
+    await ear.hear(tone(1.0).tobytes())
     with pytest.raises(ParameterError, match="lost"):
-        await ear.hear(b"abc", answering=False, end=False)
+        await ear.hear(b"abc")
     (answer,) = await record(ingest, tone(0.4, 0.1), ear=ear)
     assert (await ingest.said(answer.utterance)).speech.codes == (10, 40)
 
@@ -123,7 +119,7 @@ async def test_what_holds_no_question_is_refused(ingest, pcm, error):
 
 
 async def test_hands_free_finds_the_turns(ingest):
-    wave = np.concatenate([silence(1.0), tone(1.0), silence(1.0), tone(0.5, 0.2), silence(1.0)])
+    wave = np.concatenate([silence(1.0), tone(1.0), silence(3.0), tone(0.5, 0.2), silence(1.0)])
     answers = await record(ingest, *np.array_split(wave, 40), hands_free=True)
     found = [answer.utterance for answer in answers if answer.utterance]
     assert len(found) == 2 and not answers[-1].talking and any(answer.talking for answer in answers)
@@ -133,40 +129,59 @@ async def test_hands_free_finds_the_turns(ingest):
     assert np.abs(first.pcm[: round(0.2 * RATE_HZ)]).max() == 0, "the lead is missing"
 
 
-async def test_all_turns_of_a_late_block_are_one_message(ingest):
-    wave = np.concatenate([tone(0.6), silence(1.0), tone(0.6, 0.3), silence(1.0)])
-    (answer,) = await record(ingest, wave, hands_free=True)
-    said = await ingest.said(answer.utterance)
-    assert len(said.keys) == 2 and said.speech.codes[0] == 50 and said.speech.codes[2] == 30
-
-
 @pytest.mark.parametrize("known", [True, False])
 async def test_the_pages_own_sound_is_no_turn_where_it_is_known(ingest, known):
     rng = np.random.default_rng(0)
     played = np.rint(3000 * rng.normal(size=6 * RATE_HZ)).clip(-32768, 32767).astype(np.int16)
     heard = np.roll(played // 2, 800)
-    ear = MicSession(ingest)
-    ear.begin(hands_free=True)
+    ear = Microphone(ingest)
+    ear.use(hands_free=True)
+    ear.page.answering = True
     talking = []
     for start in range(0, len(heard), 1024):
         part = slice(start, start + 1024)
         out = played[part].tobytes() if known else None
-        answer = await ear.hear(heard[part].tobytes(), answering=True, end=False, played=out)
+        answer = await ear.hear(heard[part].tobytes(), out)
         talking.append(answer.talking)
     assert any(talking) is not known
 
 
 @pytest.mark.parametrize(("said_s", "count"), [(0.8, 1), (0.15, 0)])
 async def test_a_microphone_that_ends_in_mid_sentence_completes_the_turn(ingest, said_s, count):
-    ear = MicSession(ingest)
+    ear = Microphone(ingest)
     wave = np.concatenate([silence(0.5), tone(said_s)])
     (before,) = await record(ingest, wave, ear=ear, hands_free=True)
     assert before.talking and not before.utterance
-    last = await ear.hear(b"", answering=False, end=True)
+    last = await ear.hear(b"", end=True)
     assert not last.talking and bool(last.utterance) is bool(count)
     if count:
         said = await ingest.said(last.utterance)
         assert LEAD_S + said_s - 0.1 < seconds_of(said) < LEAD_S + said_s + TAIL_S
+
+
+@pytest.mark.parametrize(
+    ("pause_s", "unheard", "asked", "mends"),
+    [
+        (1.0, False, True, True),  # soon behind the judged end
+        (3.0, True, True, True),  # over the first words of the answer
+        (3.0, False, True, False),
+        (1.0, True, False, False),  # something else was asked meanwhile
+    ],
+)
+async def test_who_goes_on_had_not_finished(ingest, pause_s, unheard, asked, mends):
+    ear, say = Microphone(ingest), np.concatenate([tone(0.6), silence(0.7)])
+    ear.use(hands_free=True)
+    first = await ear.hear(say.tobytes())
+    if not asked:
+        ear.page.asked = ""
+    await ear.hear(silence(pause_s - 0.7).tobytes())
+    ear.page.unheard = unheard
+    await ear.hear(tone(0.3).tobytes())
+    keys = ear.before
+    last = await ear.hear(say.tobytes())
+    said = await ingest.said(last.utterance)
+    assert said.keys == ((first.utterance,) if mends else ()) + (last.utterance,)
+    assert keys == said.keys[:-1] and (seconds_of(said) > 1.6) is mends
 
 
 async def test_without_a_detector_only_the_button_works():
@@ -189,22 +204,6 @@ async def test_files_of_any_rate_are_encoded_at_their_own(ingest, rate_hz, form)
     )
 
 
-async def test_utterances_are_joined_in_order(ingest):
-    keys = [(await record(ingest, tone(0.5, level)))[-1].utterance for level in (0.1, 0.2)]
-    said = await ingest.said("+".join(keys))
-    assert (
-        said.keys == tuple(keys)
-        and said.speech.codes == (10, 50, 20, 50)
-        and seconds_of(said) == pytest.approx(1.0)
-    )
-    for wrong in ("", "nothing", f"{keys[0]}+", "+".join(keys * 5)):
-        with pytest.raises(ParameterError, match="not known"):
-            await ingest.said(wrong)
-    file = await ingest.read_file("visitor", file_of(tone(1.0, 0.5, 8000), 8000))
-    with pytest.raises(ParameterError, match="sample rates"):
-        await ingest.said(f"{keys[0]}+{file.key}")
-
-
 async def test_the_event_loop_goes_on_while_somebody_listens():
     gate = asyncio.Event()
 
@@ -212,7 +211,7 @@ async def test_the_event_loop_goes_on_while_somebody_listens():
         return Speech((int(await gate.wait()),))
 
     ingest = AudioIngest(hear_at_the_gate, None, max_s=5.0)
-    ears = [MicSession(ingest, f"visitor {number % 4}") for number in range(module.MAX_PENDING)]
+    ears = [Microphone(ingest, f"visitor {number % 4}") for number in range(module.MAX_PENDING)]
     keys = [(await record(ingest, tone(0.5), ear=ear))[-1].utterance for ear in ears]
     waiting, leaving = (asyncio.ensure_future(ingest.said(key)) for key in (keys[0], keys[-1]))
     await asyncio.sleep(0.05)
@@ -293,16 +292,17 @@ def ingest_of(ear: Ear, *, by_words: bool = True) -> AudioIngest:
 
 
 async def feed(
-    to: AudioIngest | MicSession, wave: np.ndarray, *, answering: bool = False, saying: str = ""
+    to: AudioIngest | Microphone, wave: np.ndarray, *, answering: bool = False, saying: str = ""
 ) -> list:
-    """Every answer, block by block, as a microphone sends them; that of a session goes on."""
-    microphone, answers = (to if isinstance(to, MicSession) else MicSession(to)), []
+    """Every answer, block by block, as a microphone sends them; that of a microphone goes on."""
+    microphone, answers = (to if isinstance(to, Microphone) else Microphone(to)), []
     if microphone is not to:
-        microphone.begin(hands_free=True)
+        microphone.use(hands_free=True)
+    microphone.page.answering, microphone.page.words = answering, saying
     size = round(BLOCK_S * RATE_HZ)
     for start in range(0, len(wave), size):
         body = wave[start : start + size].astype("<i2").tobytes()
-        answers.append(await microphone.hear(body, answering=answering, end=False, saying=saying))
+        answers.append(await microphone.hear(body))
         await asyncio.sleep(0)
         working = asyncio.all_tasks() - {asyncio.current_task()}
         if working:
@@ -368,8 +368,8 @@ async def test_a_soft_word_behind_an_open_end_is_taken_for_the_rest_of_it(
 ):
     monkeypatch.setattr(turn_judge, "load_melody", lambda: None)
     ear = Ear(before)
-    microphone = MicSession(ingest_of(ear))
-    microphone.begin(hands_free=True)
+    microphone = Microphone(ingest_of(ear))
+    microphone.use(hands_free=True)
     first = await feed(microphone, np.concatenate([tone(1.5), silence(WAITS_S[-1] + 0.1)]))
     assert sum(bool(answer.utterance) for answer in first) == 1
     ear.text = word
@@ -377,6 +377,7 @@ async def test_a_soft_word_behind_an_open_end_is_taken_for_the_rest_of_it(
     answers = await feed(microphone, soft, answering=True)
     assert any(answer.talking and answer.sure for answer in answers) is sure
     assert any(answer.utterance for answer in answers) is sure
+    assert bool(microphone.before) is sure, "it is the rest of the turn"
 
 
 async def test_the_answers_own_words_interrupt_nothing():

@@ -279,7 +279,7 @@ SETTING = """
 const json = (answer, ok = true) => ({ ok, status: ok ? 200 : 502, json: async () => JSON.parse(answer) });
 const [sent, heard, failed, asked] = [[], [], [], []];
 const door = { send: (event) => sent.push(event), sound: (pcm) => sent.push([...new Set(pcm)]) };
-const window = (globalThis.window = { liveAudio: { state: { phase: "done" }, door } });
+const window = (globalThis.window = { liveAudio: { state: { phase: "done", rate: 10 }, heard: 5, door } });
 const answers = [];
 globalThis.fetch = async (address) => {
   asked.push(address.split("/").at(-1));
@@ -313,7 +313,8 @@ def test_blocks_go_in_their_order_behind_what_the_page_says_and_before_what_it_p
     kinds = [one if isinstance(one, list) else one["type"].split(".")[1] for one in seen["sent"]]
     assert kinds == ["begin", "update", [1], [2], "update", [3, 7], "commit"]
     said = [one for one in seen["sent"] if "answering" in one]
-    assert [(one["answering"], one["played"]) for one in said] == [(False, False), (True, True)]
+    told = [(one["answering"], one["unheard"], one["played"]) for one in said]
+    assert told == [(False, False, False), (True, True, True)]
     assert said[0]["saying"] == "words"  # of an echo
 
 

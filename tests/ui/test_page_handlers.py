@@ -20,7 +20,7 @@ from moss_engine.api.tokens import Row, code_of
 from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest
-from moss_engine.ui.audio_in.microphone import MicSession
+from moss_engine.ui.audio_in.microphone import Microphone
 from moss_engine.ui.clip import write_clip
 from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.handlers import Handlers
@@ -56,9 +56,9 @@ async def collect(stream) -> list[dict]:
 async def say(handlers: Handlers, seconds: float = 0.5, level: float = 0.5) -> str:
     """The name of a recording."""
     pcm = np.full(round(seconds * RATE_HZ), round(level * 32767), "<i2").tobytes()
-    microphone = MicSession(handlers.ingest)
-    microphone.begin(hands_free=False)
-    return (await microphone.hear(pcm, answering=False, end=True)).utterance
+    microphone = Microphone(handlers.ingest)
+    microphone.use(hands_free=False)
+    return (await microphone.hear(pcm, end=True)).utterance
 
 
 async def listen(handlers: Handlers, conversation: Conversation, **changes) -> list[dict]:
@@ -339,12 +339,12 @@ async def test_a_reply_of_which_nothing_was_heard_was_never_said(handlers, servi
 
 async def test_who_goes_on_talking_asks_one_question(handlers, service):
     conversation, _ = await stop_at(handlers, service, 0)
-    first = conversation.turns[0].asked.keys[0]
+    first = conversation.turns[0].asked.keys
     service.script = Script(seconds=0.5, rtf=0.01, first_s=0.01)
-    second = await say(handlers, 0.25, level=0.25)
-    await collect(reply(handlers, conversation, mode="listen", utterance=f"{first}+{second}"))
-    assert service.requests[-1].messages[-1].content == Speech((*(50,) * 7, *(25,) * 4))
-    assert len(conversation.turns) == 1 and len(service.encoded) == 2
+    whole = handlers.ingest.keep(np.full(RATE_HZ, 9000, np.int16), RATE_HZ, before=first)
+    await collect(reply(handlers, conversation, mode="listen", utterance=whole.key))
+    assert len(service.requests[-1].messages) == len(conversation.turns) == 1
+    assert conversation.turns[0].asked.keys == (*first, whole.key)
 
 
 async def test_turns_that_do_not_fit_are_left_out_and_that_is_said(handlers, service):

@@ -185,30 +185,6 @@ def test_a_cough_leaves_a_reply_as_it_was_playing_or_paused(service, speaker):
         assert tab.page.evaluate(now) == ["listening", paused]
 
 
-def test_who_goes_on_over_the_first_words_of_an_answer_asked_one_question(service, speaker):
-    pytest.importorskip("silero_vad")
-    service.script = Script(seconds=30.0, rtf=0.3)
-    tab = speaker()
-    tab.page.evaluate(DEAF)
-    tab.page.locator(".rec-free").click()
-    shown(tab, "listening")
-    tab.page.evaluate(SAID, list(question()["buffer"]))
-    tab.page.wait_for_function("liveAudio.heard > 0")
-    tab.page.evaluate(f"{SAID_BY_SERVER}({{ talking: true, sure: true }})")
-    assert until(lambda: service.cancelled)
-    tab.page.evaluate(SAID, list(question()["buffer"]))
-    assert until(lambda: len(service.requests) == 2)
-    first, both = (request.messages for request in service.requests)
-    assert len(both) == 1 and both[0].content.codes == 2 * first[0].content.codes
-    tab.wait("speaking")
-    assert tab.page.locator(".tr-list > *").count() <= 2, "the first half stands there, too"
-    tab.page.wait_for_function("liveAudio.heard > 24_000")
-    tab.page.evaluate(f"{SAID_BY_SERVER}({{ talking: true, sure: true }})")
-    tab.page.evaluate(SAID, list(question()["buffer"]))
-    assert until(lambda: len(service.requests) == 3)
-    assert len(service.requests[2].messages) == 3, "who interrupts asks something new"
-
-
 DROPPED = """() => {
   const dataTransfer = new DataTransfer();
   dataTransfer.items.add(new File(["RIFF"], "question.wav", { type: "audio/wav" }));

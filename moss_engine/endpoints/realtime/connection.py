@@ -203,7 +203,7 @@ class Connection:
         if kind == "output_audio_buffer.clear":
             await self._responses.stop("client_cancelled")
             return
-        self._turns.forget()
+        self._turns.listening.floor.forget()
         if kind == "input_audio_buffer.clear":
             self._turns.listening.clear()
             await self._emit("input_audio_buffer.cleared")

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import functools
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,17 @@ from moss_engine.api.errors import (
     MossError,
     UnsupportedModeError,
 )
+from moss_engine.api.request import Speech
 from moss_engine.api.service import hear
-from moss_engine.audio.follower import Follower, Heard
+from moss_engine.audio.floor import Answerer, Floor, Taken
+from moss_engine.audio.follower import Follower
 from moss_engine.audio.hearing import Hearing, Understanding
 from moss_engine.audio.turn_judge import Judge
 from moss_engine.audio.turn_taking import Change
 from moss_engine.audio.voice_activity import Detector, load_detector
 from moss_engine.endpoints.errors import of_moss
 from moss_engine.endpoints.realtime.conversation import Conversation, Item
+from moss_engine.endpoints.realtime.responding import Responses
 from moss_engine.endpoints.realtime.session import warning
 from moss_engine.endpoints.realtime.wire import RATE_HZ
 from moss_engine.endpoints.server import Server
@@ -40,39 +43,39 @@ Emit = Callable[..., Awaitable[None]]
 
 
 class Listening:
-    """`turn_over` is told of every turn that the service found and understood, `pausing` of one
-    that was understood as far as it goes while nobody speaks, and None of one that goes on.
-    `transcribes`: whether the client is told what was understood."""
+    """`responses` is told of every turn that the service found and understood, and of what was
+    understood of one so far. `transcribes`: whether the client is told what was understood."""
 
     def __init__(
         self,
         server: Server,
         talk: Conversation,
         emit: Emit,
-        turn_over: Callable[[Item], None],
-        pausing: Callable[[Item | None], None],
+        answerer: Answerer,
+        responses: Responses,
     ):
         self.transcribes = False
         self.item = Item("", "user", True)
         self._server = server
         self._talk = talk
         self._emit = emit
-        self._turn_over = turn_over
+        self._responses = responses
         self._tasks: dict[Item, asyncio.Task[None]] = {}  # an id may be that of a deleted item, too
         self._num_before = 0  # samples that came before the follower's
         info, service = server.info, server.service
-        self.hearing = Hearing(
+        hearing = Hearing(
             functools.partial(hear, service),
             service.transcribe_partial if info.recogniser is not None else None,
-            lambda said: pausing(said and Item(self.item.id, "user", True, speech=said)),
+            self._paused,
             by_words=not info.encodes,
             max_s=info.max_speech_s,
             rate_hz=RATE_HZ,
         )
+        self.floor = Floor(hearing, answerer, waits=False)
 
     @property
     def follower(self) -> Follower:
-        return self.hearing.follower
+        return self.floor.follower
 
     async def detector(self, *, needed: bool = False) -> Detector | None:
         """What finds turns, or None; if it is `needed`, the reason is raised instead."""
@@ -88,27 +91,34 @@ class Listening:
             return None
 
     def use(self, detector: Detector | None, judge: Judge | None = None, **levels: float) -> None:
-        """As `Hearing.use`; None lets the client commit turns."""
+        """As `Floor.use`; None lets the client commit turns."""
         self._num_before += self.follower.num_taken
-        self.hearing.use(detector, judge, **levels)
+        self.floor.use(detector, judge, **levels)
 
-    async def push(self, pcm: np.ndarray, *, answering: bool) -> list[tuple[Heard, Understanding]]:
-        """Raises AudioLongError where nobody takes what is held."""
-        found = await self.hearing.take(pcm, answering=answering)
+    async def push(self, pcm: np.ndarray) -> AsyncIterator[Taken]:
+        """As `Floor.take`; raises AudioLongError where nobody takes what is held."""
+        async for taken in self.floor.take(pcm):
+            yield taken
         follower, max_s = self.follower, self._server.info.max_speech_s
-        if not self.hearing.finds and follower.held_s > max_s:
+        if not self.floor.hearing.finds and follower.held_s > max_s:
             follower.clear()
             raise AudioLongError(
                 f"The buffer holds more than {max_s:g} s and was emptied; commit sooner."
             )
-        return found
+
+    def _paused(self, said: Speech | None) -> None:
+        if said is None:
+            self._responses.ahead.drop()
+        else:
+            self._responses.begin_ahead(Item(self.item.id, "user", True, speech=said))
 
     def ms_of(self, at: int) -> int:
         """Of the session's sound, for a sample of the follower's."""
         return (self._num_before + at) * 1000 // RATE_HZ
 
     def clear(self) -> None:
-        self.hearing.forget()
+        """Nothing of what is held is a turn."""
+        self.floor.hearing.forget()
         self.follower.clear()
 
     def forget(self, item: Item) -> None:
@@ -117,13 +127,14 @@ class Listening:
             task.cancel()
 
     def close(self) -> None:
-        self.hearing.forget()
+        self.floor.hearing.forget()
         for task in self._tasks.values():
             task.cancel()
 
-    async def tell(self, heard: Heard, understood: Understanding | None = None) -> None:
+    async def tell(self, taken: Taken) -> None:
         """A turn began, or it ended and becomes an item."""
-        ms, kind = self.ms_of(heard.at), "input_audio_buffer"
+        heard, kind = taken.heard, "input_audio_buffer"
+        ms = self.ms_of(heard.at)
         if heard.change is Change.BEGAN:
             self.item = Item(f"item_{secrets.token_hex(12)}", "user", True)
             await self._emit(f"{kind}.speech_started", audio_start_ms=ms, item_id=self.item.id)
@@ -132,7 +143,8 @@ class Listening:
         if heard.pcm is None:
             await self._emit("input_audio_buffer.cleared")
         else:
-            await self._commit(heard.pcm, self.item, understood, heard.num_spoken)
+            await self._commit(heard.pcm, self.item, taken.understood, heard.num_spoken)
+            self.floor.ended(taken, self.item)
 
     async def commit(self) -> None:
         """What the buffer holds becomes an item; raises AudioEmptyError for too little."""
@@ -198,7 +210,7 @@ class Listening:
             item.speech = known and await known.speech(num_spoken)
             if item.speech is None:
                 wave = pcm.astype(np.float32) / 32768
-                item.speech = await self.hearing.hear(wave, RATE_HZ)
+                item.speech = await self.floor.hearing.hear(wave, RATE_HZ)
         except MossError as error:
             item.not_understood = str(error)
             await self._tell_later(f"{kind}.failed", **place, error=of_moss(error).value())
@@ -210,7 +222,7 @@ class Listening:
             await self._tell_later(f"{kind}.delta", **place, delta=words)
             await self._tell_later(f"{kind}.completed", **place, transcript=words, usage=usage)
         if known is not None:
-            self._turn_over(item)
+            self._responses.turn_over(item)
 
     async def _tell_later(self, kind: str, **fields: Any) -> None:
         """`serve` is about to notice, too, if the client takes nothing any more."""

@@ -1,8 +1,8 @@
 """What visitors say: what their microphones heard, files, and their codes.
 
 Files and what microphones heard go in; out come *recordings*, which the service understands from
-the moment they are complete. A request names an *utterance*: one recording or several, joined.
-Nothing is written to disk, and all of it is bounded: bytes, seconds, files and waiting work.
+the moment they are complete. A request names one as its *utterance*. Nothing is written to disk,
+and all of it is bounded: bytes, seconds, files and waiting work.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from moss_engine.api.errors import AudioEmptyError, BusyError, MissingPackageErr
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Speech
 from moss_engine.api.service import SpeechService, hear
-from moss_engine.api.transcript import Transcript
 from moss_engine.audio.file import read_audio
 from moss_engine.audio.hearing import Hear, TranscribePartial
 from moss_engine.audio.pcm import to_pcm16
@@ -34,15 +33,13 @@ MAX_PENDING = 16  # recordings that wait to be understood
 MAX_PENDING_OF_VISITOR = 8
 KEPT_BYTES = 64 * 1024 * 1024
 KEPT_S = 300.0
-MAX_JOINED = 8
-JOIN = "+"
 
 
 @dataclass(eq=False)
 class Recording:
     """A finished recording: int16 [n] for those who want to hear it again, and what a request says
     of it when that is ready. It was complete at `said_s`, and understood at `understood_s`;
-    `visitor` said it."""
+    `visitor` said it. It holds what recordings `before`, by their keys, held the beginning of."""
 
     key: str
     pcm: np.ndarray
@@ -51,6 +48,11 @@ class Recording:
     said_s: float
     understood_s: float | None = None
     visitor: str = ""
+    before: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (*self.before, self.key)
 
     @property
     def seconds(self) -> float:
@@ -59,8 +61,8 @@ class Recording:
 
 @dataclass(frozen=True)
 class Utterance:
-    """One message of a visitor's voice: the keys of its recordings, what they say and their sound,
-    joined; `listened_s` is from when to when a recogniser listened to the last one."""
+    """One message of a visitor's voice: the keys of its recordings, what the last one says, which
+    holds all of it, and its sound; `listened_s` is from when to when a recogniser listened."""
 
     keys: tuple[str, ...]
     speech: Speech
@@ -122,6 +124,7 @@ class AudioIngest:
         *,
         known: Speech | None = None,
         visitor: str = "",
+        before: tuple[str, ...] = (),
     ) -> Recording:
         """Keep a finished recording for KEPT_S and begin to understand it, unless that is `known`:
         `wave` if it is given, else its 16-bit samples. Raises BusyError while many wait."""
@@ -135,43 +138,23 @@ class AudioIngest:
         heard = self.hear(wave, rate_hz) if known is None else _as_known(known)
         job = asyncio.ensure_future(heard)
         key = secrets.token_urlsafe(16)
-        recording = Recording(key, pcm, rate_hz, job, self._clock(), visitor=visitor)
+        recording = Recording(key, pcm, rate_hz, job, self._clock(), None, visitor, before)
         job.add_done_callback(lambda job: self._noted(job, recording))
         self._recordings[recording.key] = recording
         asyncio.get_running_loop().call_later(KEPT_S + 1.0, self._forget)
         return recording
 
-    async def said(self, value: str) -> Utterance:
-        """The message that `value` names: the keys of one recording or more, joined by `+`.
-
-        Waits until they are understood. Raises ParameterError if one is not known (any more), and
-        what those had to say who listened.
-        """
+    async def said(self, key: str) -> Utterance:
+        """The message of a recording, once it is understood. Raises ParameterError if it is not
+        known (any more), and what those had to say who listened."""
         self._forget()
-        keys = tuple(value.split(JOIN))
-        found = [self._recordings[key] for key in keys if key in self._recordings]
-        if len(found) < len(keys) or len(keys) > MAX_JOINED:
+        if (found := self._recordings.get(key)) is None:
             raise ParameterError("This recording is not known any more; record it again.")
-        if len({recording.rate_hz for recording in found}) > 1:
-            raise ParameterError(
-                "Recordings of different sample rates cannot be joined; send one of them."
-            )
         # Shielded: who stops waiting must not stop the work, which may be asked for again.
-        parts = [await asyncio.shield(recording.heard) for recording in found]
-        pcm = np.concatenate([recording.pcm for recording in found])
-        speech, last = _joined(parts), found[-1]
-        understood_s = last.understood_s if speech.transcript is not None else None
-        listened_s = None if understood_s is None else (last.said_s, understood_s)
-        return Utterance(keys, speech, pcm, last.rate_hz, listened_s)
-
-    async def so_far(self, value: str, said: Speech) -> Utterance:
-        """As `said`, for recordings and what is being said behind them, which `value` names
-        last."""
-        before = value.rpartition(JOIN)[0]
-        if not before:
-            return Utterance((), _joined([said]), np.zeros(0, np.int16), 0)
-        found = await self.said(before)
-        return replace(found, speech=_joined([found.speech, said]))
+        speech = await asyncio.shield(found.heard)
+        understood_s = found.understood_s if speech.transcript is not None else None
+        listened_s = None if understood_s is None else (found.said_s, understood_s)
+        return Utterance(found.keys, speech, found.pcm, found.rate_hz, listened_s)
 
     def _noted(self, job: asyncio.Task[Speech], recording: Recording) -> None:
         """An error is the business of the request that names the recording, if one ever does."""
@@ -232,19 +215,3 @@ async def hear_voice(
 
 async def _as_known(speech: Speech) -> Speech:
     return speech
-
-
-def _joined(parts: list[Speech]) -> Speech:
-    codes = tuple(code for part in parts for code in part.codes)
-    known = [part.transcript for part in parts if part.transcript is not None]
-    if not known:
-        return Speech(codes)
-    return Speech(
-        codes,
-        Transcript(
-            " ".join(part.text for part in known),
-            known[0].recogniser,
-            sum(part.seconds for part in known),
-            max(part.took_s for part in known),
-        ),
-    )

@@ -174,7 +174,7 @@ function submitTyped(values, names) {
 // stays until the question is accepted.
 function submit(given, names, question) {
   const values = Object.fromEntries(names.map((name, i) => [name, given[i]]));
-  if (/(^|\+)now$/.test(values.utterance) && question === undefined) return door.send({ type: "response.prepare", values });
+  if (values.utterance === "now" && question === undefined) return door.send({ type: "response.prepare", values });
   ask({ type: "response.create", values }, { question });
 }
 

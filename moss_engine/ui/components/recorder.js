@@ -113,6 +113,8 @@ export class Capture {
 const ATTEMPTS = 3;
 const LOST = "The connection to the server was lost; check it and try again.";
 const KEPT_TIMES = 512; // blocks of which is known when they ended
+const BUSY = ["sent", "waiting", "thinking", "speaking"];
+const UNHEARD_S = 0.6; // of an answer: who goes on over so much of it had not finished
 
 export class Line {
   constructor(heard, failed, saying) {
@@ -132,7 +134,9 @@ export class Line {
   // int16 of the microphone, and as many of what the page played meanwhile, or null.
   push(pcm, played = null) {
     if (!this.active) return;
-    const update = { answering: window.liveAudio.state.phase === "speaking", saying: this.saying(), played: played !== null };
+    const { state, heard } = window.liveAudio;
+    const unheard = BUSY.includes(state.phase) && heard < UNHEARD_S * state.rate;
+    const update = { answering: state.phase === "speaking", unheard, saying: this.saying(), played: played !== null };
     const said = JSON.stringify(update);
     if (said !== this.said) this.door.send({ type: "input_audio_buffer.update", ...update });
     this.said = said;
@@ -184,8 +188,6 @@ export class Line {
 
 let element, props, trigger; // since it was mounted
 const $ = (selector) => element.querySelector(selector);
-const BUSY = ["sent", "waiting", "thinking", "speaking"];
-const MAX_JOINED = 8;
 const SPARE_S = 0.5; // before the longest recording that the server takes
 const GONE = "The microphone was disconnected or is not allowed any more; connect it or allow it beside the address, then talk again.";
 const MUTED = "The microphone is muted; switch it on at the device or in the browser.";
@@ -195,7 +197,6 @@ let live = "idle"; // phase of the reply
 let unanswered = false; // the newest question was refused, or its answer never came
 let sentence = ""; // what went wrong, until something else is begun
 let lastSaid = ""; // what the newest question was called
-let carry = ""; // an unanswered question that the next one goes on
 let begun = 0;
 let seconds = 0;
 let words = ""; // what was understood so far
@@ -203,8 +204,6 @@ let held = false; // somebody may want to interrupt: the answer is silent until 
 let taker = null; // who wants the next recording, if it is no question
 let gone = false; // the microphone died while this was said
 let sentAt = null; // when the button was pressed to send, or the microphone died
-let judgedAt = -Infinity; // when the newest question was found to be over
-let goesOn = false; // what is being said began soon behind that
 let pauses = false; // whoever talks is silent, and may be done
 
 const capture = new Capture((pcm, level, played) => {
@@ -224,7 +223,7 @@ async function start() {
     capture.stop(); // hands-free is switched on in the middle of a recording
     line.drop();
   }
-  goesOn = pauses = false;
+  pauses = false;
   if (BUSY.includes(live)) interrupt();
   seconds = 0;
   words = "";
@@ -292,7 +291,6 @@ function heard(answer, last) {
   pauses = answer.pauses;
   if (state === "listening" && answer.talking) {
     enter("hearing");
-    goesOn = line.endOf(answer.block) - 1000 * seconds - judgedAt < GOES_ON_MS;
     if (BUSY.includes(live)) hold();
     prepare();
   } else if (state === "hearing" && !answer.talking) enter("listening");
@@ -300,9 +298,7 @@ function heard(answer, last) {
   if (held && !answer.talking) goOn();
   if (state === "recording" && seconds >= props.max_s - SPARE_S) send();
   if (answer.utterance) {
-    judgedAt = line.endOf(answer.block);
-    const endedAt = handsFree() ? line.endOf(answer.block) - 1000 * answer.silent_s : sentAt;
-    window.liveAudio.count(endedAt, handsFree());
+    window.liveAudio.count(handsFree() ? line.endOf(answer.block) - 1000 * answer.silent_s : sentAt, handsFree());
     say(answer.utterance);
   }
   if (last) {
@@ -317,8 +313,7 @@ function say(utterance) {
     taker = null;
     return take(utterance);
   }
-  lastSaid = carry ? `${carry}+${utterance}` : utterance;
-  carry = "";
+  lastSaid = utterance;
   ask();
 }
 
@@ -328,10 +323,9 @@ function ask() {
 }
 
 // What is being said has no name yet. The server is told how it will be asked, so that it may begin the answer.
-const UNNAMED = "now";
 function prepare() {
   if (!handsFree()) return;
-  props.value = carry ? `${carry}+${UNNAMED}` : UNNAMED;
+  props.value = "now";
   trigger("spoken");
 }
 
@@ -347,22 +341,15 @@ function goOn() {
   window.liveAudio.player.hold(false);
 }
 
-// Somebody talks while the page answers: silence at once. Who goes on soon, or over the answer's first words, had not
-// finished: both parts are one question.
-const GOES_ON_MS = 1200;
-const UNHEARD_S = 0.6; // of an answer
+// Somebody talks while the page answers: silence at once.
 function interrupt() {
-  const { heard, state: reply } = window.liveAudio;
-  const unfinished = handsFree() && (goesOn || heard < UNHEARD_S * reply.rate) && lastSaid.split("+").length < MAX_JOINED;
-  carry = unfinished ? lastSaid : "";
   window.liveAudio.stop();
   if (held) goOn();
-  if (carry) prepare();
 }
 
 // The next recording is for `take`, and asks nothing.
 function sample(take) {
-  stopAll();
+  quiet();
   taker = take;
   start();
 }
@@ -451,11 +438,6 @@ function lift({ timeStamp }) {
   downAt = null;
 }
 
-// Stop ends hands-free talking too, or what is said next would be taken for a question.
-function stopAll() {
-  carry = "";
-  quiet();
-}
 const inUse = () => document.body.dataset.input === "speech";
 
 export function mount(place, given, tell) {
@@ -479,19 +461,19 @@ export function mount(place, given, tell) {
   $(".rec-again").addEventListener("click", ask);
   document.addEventListener("keydown", (event) => {
     if (event.isComposing || document.querySelector("dialog[open], :popover-open")) return;
-    if (event.key === "Escape" && state !== "off") stopAll();
+    if (event.key === "Escape" && state !== "off") quiet();
     if (event.key !== " " || event.repeat || !inUse() || !Capture.possible) return;
     if (event.target.closest("input:not([type=radio]), textarea, select, button, summary, a, [contenteditable]")) return;
     event.preventDefault();
     lower(event);
   });
   document.addEventListener("keyup", (event) => event.key === " " && lift(event));
-  document.addEventListener("click", ({ target }) => target.closest?.("#stop") && stopAll());
+  document.addEventListener("click", ({ target }) => target.closest?.("#stop") && quiet());
   document.addEventListener("drop", (event) => inUse() && sendFile(event.dataTransfer.files[0]));
   document.addEventListener("heard", ({ detail }) => line.answered(detail));
   // The server knows nothing of what was being said: who talks hands-free is listened to again, what was recorded is lost.
   document.addEventListener("anew", () => line.active && (handsFree() ? start() : failed(LOST)));
-  document.addEventListener("modechange", () => !inUse() && stopAll());
+  document.addEventListener("modechange", () => !inUse() && quiet());
   document.addEventListener("liveaudio", ({ detail }) => {
     if (gone && state === "off" && ["waiting", "thinking", "speaking"].includes(detail.phase)) {
       gone = false;
@@ -513,6 +495,6 @@ export function mount(place, given, tell) {
   }
   window.recorder = { ready: true, get state() { return state; }, get shown() { return shown(); },
     get seconds() { return seconds; }, line, capture, possible: Capture.possible, send, sample,
-    sampleFile: (file, take) => { stopAll(); sendFile(file, take); } };
+    sampleFile: sendFile };
   show();
 }

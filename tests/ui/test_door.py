@@ -101,31 +101,6 @@ async def test_a_tab_that_is_closed_as_a_frame_leaves_is_written_to_no_more():
     assert (await asyncio.wait({writing}, timeout=1.0))[0] and writing.cancelled()
 
 
-def test_a_second_question_takes_the_place_of_the_first(service, tab):
-    service.script = Script(seconds=30.0, rtf=0.9)
-    tab.ask("A long one.", run="00000001", mode="chat")
-    tab.until("response.update", run="00000001", state="speaking")
-    service.script = Script(seconds=0.5, first_s=0.01, rtf=0.02)
-    asked = {"text": "Another.", "mode": "chat"}
-    tab.send("response.create", values=asked, run="00000002", heard="00000001:4800")
-    tab.until("response.update", run="00000002", state="done")
-    assert len(service.cancelled) == 1
-    answer = tab.until("conversation.updated")["entries"][1]
-    assert answer["note"] == "Stopped." and answer["clip"]["seconds"] == 0.2
-    assert len(service.requests[-1].messages) == 3, "what was heard is history"
-
-
-def test_clear_begins_a_new_conversation(service, tab):
-    tab.ask("Hello.", mode="chat")
-    tab.until("response.update", end=True)
-    tab.send("conversation.clear", heard="")
-    while tab.until("conversation.updated")["entries"]:
-        pass
-    tab.ask("Hello again.", run="00000002", mode="chat")
-    tab.until("response.update", run="00000002", end=True)
-    assert len(service.requests[-1].messages) == 1
-
-
 @pytest.mark.parametrize(
     "said",
     ["", "[]", "7", '{"type": "no.event"}', '{"type": "got", "last": "x"}', "[" * 5000,

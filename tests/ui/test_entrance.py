@@ -103,6 +103,7 @@ async def test_a_good_call_arrives_unchanged_in_one_piece():
         ("queue/join", {"fn_index": 2, "data": []}, 200),
         ("call/reply", {}, 200),
         ("call/nothing", {}, 404),
+        ("call/reply", {"data": []}, 422),
         ("queue/join", {"data": ["hi"]}, 422),
         ("queue/join", {"data": [*GOOD["data"], 1]}, 422),
         ("queue/join", {"data": "hi"}, 422),

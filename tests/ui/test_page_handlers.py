@@ -154,6 +154,8 @@ async def test_sound_is_acknowledged_as_a_listener_hears_it(service):
         {"text_top_k": 1.5},
         {"seed": None},
         {"seed": -1},
+        {"mode": "listen"},
+        {"mode": "listen", "utterance": "unknown"},
     ],
 )
 async def test_what_cannot_be_asked_is_told_in_a_sentence(handlers, service, change):
@@ -252,14 +254,6 @@ async def test_a_conversation_may_bring_its_own_system_turn(handlers, service):
         "system",
         Text(" Answer in one word. "),
     ) and question.role == "user"
-
-
-@pytest.mark.parametrize("utterance", ["", "unknown", "a+b"])
-async def test_a_recording_that_is_not_there_is_a_sentence(handlers, service, utterance):
-    conversation = Conversation(session_id="tab")
-    shown = await collect(reply(handlers, conversation, mode="listen", utterance=utterance))
-    told = shown[-1]
-    assert told["state"] == "failed" and told["note"].endswith(".") and service.requests == []
 
 
 async def test_without_ears_no_recording_is_taken(handlers):

@@ -307,14 +307,16 @@ def test_words_that_a_lost_server_forgot_stand_there_and_are_said_to_be_forgotte
 def test_clear_all_clears_what_the_tab_keeps_and_what_is_on_its_way(service, visit):
     service.script = Script(seconds=0.6, rtf=0.1)
     tab, other = visit(), visit()
+    tab.page.locator("#mode label", has_text="Small talk").click()
     tab.hear("To be forgotten.")
     loaded_anew(other)
     assert said(other) == [], "another tab has a conversation of its own"
     other.page.close()
-    assert_listed(tab, "Read aloud:\n\nTo be")
+    assert_listed(tab, "You:\n\nTo be", "Answer:")
     tab.page.locator("#clear").click()
     assert_listed(tab)
     tab.hear("Cleared at the very end.")
+    assert len(service.requests[-1].messages) == 1, "the model remembers"
     tab.page.locator("#clear").click()
     tab.page.wait_for_timeout(800)
     assert said(tab) == []

@@ -133,6 +133,7 @@ LINES = [
     if line.startswith("curl ") and "transcriptions" not in line
 ]
 PROGRAMS = re.findall(r"```python\n(.*?)```", DOCUMENT, re.S)
+assert len(LINES) > 2 and len(PROGRAMS) > 3
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -173,10 +174,6 @@ def test_the_readme_s_call_gives_a_file(real):
     assert Path(path).read_bytes()[:4] == b"RIFF"
 
 
-def test_there_are_lines_and_programs():
-    assert len(LINES) > 2 and len(PROGRAMS) > 3
-
-
 @pytest.fixture(scope="module")
 def client(url):
     client = Client(url, verbose=False)
@@ -193,8 +190,10 @@ def called(url: str, data: list) -> tuple[str, list]:
     return name.removeprefix("event: "), json.loads(value.removeprefix("data: "))
 
 
-def test_predict_gives_the_whole_sound(service, client):
-    path = client.predict("Over the wire.", seed=11, api_name="/reply")
+def test_predict_gives_the_whole_sound_of_what_is_chosen(service, client):
+    path = client.predict("Over the wire.", "default", 1.25, "chat", 11, api_name="/reply")
+    request = service.requests[-1]
+    assert (request.voice, request.speed, request.mode) == ("default", 1.25, "chat")
     pcm, rate_hz = soundfile.read(path, dtype="int16")
     assert rate_hz == 24_000
     assert np.array_equal(pcm, to_pcm16(signal(service.script.seconds, seed=11)))
@@ -209,13 +208,6 @@ def test_all_but_the_text_may_be_left_out(service, client, url):
     seeds = [request.sampling.seed for request in service.requests]
     assert len(set(seeds)) == len(seeds) == 2
     assert {(r.voice, r.mode, r.speed) for r in service.requests} == {("default", "read", 1.0)}
-
-
-def test_what_is_chosen_is_asked_for(service, client):
-    client.predict("Hello.", "default", 1.25, "chat", 3, api_name="/reply")
-    request = service.requests[-1]
-    assert (request.voice, request.speed, request.mode) == ("default", 1.25, "chat")
-    assert request.sampling.seed == 3
 
 
 def test_what_clients_are_told_is_true(client, url):
@@ -243,12 +235,6 @@ def test_what_clients_are_told_is_true(client, url):
 def test_what_is_wrong_is_said(service, client, given, sentence):
     with pytest.raises(Exception, match=sentence):
         client.predict(*given, api_name="/reply")
-    assert service.requests == []
-
-
-def test_a_call_without_its_text_is_refused(url, service):
-    answer = httpx.post(f"{url}gradio_api/call/reply", json={"data": []})
-    assert answer.status_code == 422 and "5 arguments" in answer.json()["detail"]
     assert service.requests == []
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,41 +14,9 @@ from moss_engine.text.modes import PUBLISHED_MODES
 from moss_engine.text.spoken.text import spoken_text
 from tests.text.test_spoken_text import TABLE
 
-FOREIGN = {
-    "Guten Morgen, wie geht es dir?": "German",
-    "Wie heißt du?": "German",
-    "Je ne sais pas où est la gare.": "French",
-    "No hablo español muy bien.": "Spanish",
-    "Non capisco cosa vuoi dire.": "Italian",
-    "Eu não falo inglês.": "Portuguese",
-    "Ik weet het niet.": "Dutch",
-    "Hej, hur mår du?": "Swedish",
-    "Nie wiem, co to jest.": "Polish",
-    "Bu çok güzel bir gün.": "Turkish",
-    "Xin chào, bạn khỏe không?": "Vietnamese",
-    "Lorem ipsum dolor sit amet.": "Latin",
-    "你好，今天天气很好。": "Chinese",
-    "今日は、元気ですか。": "Japanese",
-    "Привет, как дела?": "Cyrillic script",
-    "مرحبا كيف حالك": "Arabic script",
-}
-READABLE = (
-    "",
-    "42",
-    "OK",
-    "what's your name",
-    "Die, monster, die! The die is cast.",
-    "Juan de la Cruz met Maria del Carmen in Los Angeles.",
-    "Ludwig van Beethoven, Leonardo da Vinci, Vincent van Gogh",
-    "The word Привет means hello in Russian.",
-    "α β γ",
-    "So is he. Do as I do. Sit on it.",
-    "A la carte, et cetera, e pluribus unum",
-    "SELECT * FROM users WHERE id = 5;",
-    "ls -la; rm -rf /tmp; cd; man sed",
-    "ha ha ha, no no no, lol",
-    "😀👍",
-)
+TEXTS = json.loads(Path(__file__).with_name("language.json").read_text(encoding="utf-8"))
+FOREIGN: dict[str, str] = TEXTS["foreign"]
+"""Texts, and what they look like."""
 
 
 @pytest.mark.parametrize("text", FOREIGN, ids=FOREIGN.values())
@@ -55,7 +25,7 @@ def test_foreign_texts_are_named(text: str) -> None:
 
 
 def test_english_names_code_and_what_the_normalisation_is_tested_with_are_not_doubted() -> None:
-    assert [text for text in (*READABLE, *TABLE) if doubt(text)] == ["日本"]
+    assert [text for text in (*TEXTS["readable"], *TABLE) if doubt(text)] == ["日本"]
 
 
 def test_another_language_is_an_entry(monkeypatch):

@@ -85,7 +85,8 @@ def start(
         open_log(page.reply_log)
     from moss_engine.build import build_talking_service
     from moss_engine.heap import freeze_gc_heap, tune_malloc
-    from moss_engine.ui.server import launch, require_address
+    from moss_engine.ui.config import require_address
+    from moss_engine.ui.server import launch
 
     check()
     require_address(page.host, page.port)

@@ -13,6 +13,7 @@ from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Medium, Mode
 from moss_engine.api.request import Message, Request, Sampling, Tools
 from moss_engine.api.service import SpeechService, request_of
+from moss_engine.audio.turn_judge import find_melody
 from moss_engine.endpoints.access import Access, Caller
 from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.figures import Figures
@@ -106,6 +107,11 @@ class Server:
     def own_system(self) -> bool:
         """Whether a conversation may bring a system turn."""
         return any(mode.own_system for mode in self.info.modes if not mode.reads)
+
+    @property
+    def judges(self) -> bool:
+        """Whether words or melody can tell that a turn is over."""
+        return self.info.recogniser is not None or find_melody() is not None
 
     def check_tools(self, mode: Mode, messages: tuple[Message, ...], tools: Tools | None) -> None:
         """Raise ApiError for functions where nobody could call them, or knows of their calls."""

@@ -195,6 +195,7 @@ FEW = 16  # replies of a run: beside more the network rests after each step
 SHORT_S = 0.16  # of sound that does not last (`SpeechStream.lasting_codes`)
 BEGUN_S = 0.03  # so long after a code others are expected
 HOLD_POLL_S = 0.01
+RECENT_S = 1.0  # runs so long ago say how long the next may take
 
 
 class SpeechWorker:
@@ -226,7 +227,8 @@ class SpeechWorker:
         self._fail_reply = fail
         self._on_first_sound = on_first_sound
         self._first_sounds: frozenset[str] = frozenset()
-        self._run_s = 0.0  # what a run takes, by the longest of the last few
+        self._runs: deque[tuple[float, float]] = deque()  # recent ones: when, and how long
+        self._run_s = 0.0  # what a run takes, by the longest of these
         self._changed = threading.Condition()
         self._due: dict[str, SpeechJob] = {}
         self._begun_s = -math.inf  # when some reply got a code of its first sound, but not the last
@@ -282,6 +284,9 @@ class SpeechWorker:
 
     def run_once(self) -> None:
         """Do what is most urgent; wait for a moment where there is nothing to do."""
+        while self._runs and self._runs[0][0] < time.perf_counter() - RECENT_S:
+            self._runs.popleft()
+        self._run_s = max((ran_s for _, ran_s in self._runs), default=0.0)
         with self._changed:
             jobs = self._chosen()
             if not jobs:
@@ -339,7 +344,7 @@ class SpeechWorker:
         finally:
             self.runs_many = False
         made_by = CodecRun(time.perf_counter() - began_s, len(jobs))
-        self._run_s = max(made_by.ran_s, 0.8 * self._run_s)
+        self._runs.append((time.perf_counter(), made_by.ran_s))
         for job, push, samples in zip(jobs, work, waves, strict=True):
             try:
                 self._deliver(job, samples, made_by, push.is_last)

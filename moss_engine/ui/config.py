@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +14,9 @@ from moss_engine.options import check_options, option
 
 ORIGIN = re.compile(r"https?://(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?", re.ASCII)
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
+SWITCH_S = 0.0002
+"""For which a thread may keep Python's lock from the others: the event loop takes it many times for
+an answer, of whose wait texts that are being prepared would make a fifth of a second."""
 
 
 @dataclass(frozen=True)
@@ -117,3 +123,24 @@ class PageConfig:
             )
         if self.auth is not None and not all(self.auth.partition(":")):
             raise ConfigError("--auth needs the form USER:PASSWORD.")
+
+
+def require_address(host: str, port: int) -> None:
+    """Raise ConfigError unless this machine can listen there."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            if os.name == "posix":  # elsewhere it would let two programs share a port
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(f"Port {port} is taken; give another with --port.") from None
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise ConfigError(
+                f"{host} is no address of this machine; give --host 127.0.0.1 for visitors on it "
+                "alone, or 0.0.0.0 for all."
+            ) from None
+        raise ConfigError(
+            f"Port {port} of {host} cannot be opened ({error.strerror}); give another with --port."
+        ) from None

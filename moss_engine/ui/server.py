@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import json
 import os
-import socket
 import ssl
 import sys
 from collections.abc import Coroutine, Sequence
@@ -30,7 +28,7 @@ from moss_engine.api.request import Speech, Text
 from moss_engine.api.service import SpeechService, stream
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import open_ingest
-from moss_engine.ui.config import LOOPBACK, PageConfig
+from moss_engine.ui.config import LOOPBACK, SWITCH_S, PageConfig, require_address
 from moss_engine.ui.document import TITLE, make_document
 from moss_engine.ui.door import Door
 from moss_engine.ui.entrance.asgi import compress
@@ -49,9 +47,6 @@ MORE_CALLS = 32  # than the service has places: they are refused in its words
 SMALL_KV_ROWS = 1024
 WARM_UP_ROWS = 64
 WARM_UP_HZ = 16_000  # one second of silence for the encoder
-SWITCH_S = 0.0002
-"""For which a thread may keep Python's lock from the others: the event loop takes it many times for
-an answer, of whose wait texts that are being prepared would make a fifth of a second."""
 Result = TypeVar("Result")
 
 SPACE_FRAMES = ("https://huggingface.co",)
@@ -243,27 +238,6 @@ def _run(work: Coroutine[Any, Any, Result]) -> Result:
     """Wait for `work`; the caller may be inside an event loop, as in a notebook."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()
-
-
-def require_address(host: str, port: int) -> None:
-    """Raise ConfigError unless this machine can listen there."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind) as probe:
-            if os.name == "posix":  # elsewhere it would let two programs share a port
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise ConfigError(f"Port {port} is taken; give another with --port.") from None
-        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-            raise ConfigError(
-                f"{host} is no address of this machine; give --host 127.0.0.1 for visitors on it "
-                "alone, or 0.0.0.0 for all."
-            ) from None
-        raise ConfigError(
-            f"Port {port} of {host} cannot be opened ({error.strerror}); give another with --port."
-        ) from None
 
 
 def require_certificate(config: PageConfig) -> None:

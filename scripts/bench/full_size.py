@@ -33,6 +33,7 @@ from moss_engine.api.events import AudioChunk, Sampled
 from moss_engine.api.request import Request
 from moss_engine.api.service import ReplyStream
 from moss_engine.codec.base import SpeechCodec
+from moss_engine.heap import freeze_gc_heap
 from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.runtime.base import ScheduledBatch
 from moss_engine.runtime.make import resolve_device
@@ -249,6 +250,7 @@ def measure_service(
     service.start()
     try:
         asyncio.run(one_level(args, service, -1, 1, 1))  # compiles what is compiled at first use
+        freeze_gc_heap()  # as the program does
         if "question" in args.parts:
             report.add(**asyncio.run(questions(service, args.codes)))
         if "listeners" in args.parts:

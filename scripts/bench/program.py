@@ -16,9 +16,9 @@ import httpx
 
 from moss_engine.api.errors import MossError
 from moss_engine.config import REPO_ROOT
-from moss_engine.ui.server import require_address
+from moss_engine.ui.config import require_address
 
-START_S = 120.0
+START_S = 240.0
 
 
 @dataclass
@@ -40,28 +40,31 @@ class Program:
 
 
 @contextmanager
-def running(port: int, *options: str) -> Iterator[Program]:
-    """Start `app.py` on a port; it is ended afterwards. Raises ConfigError if the port is taken,
-    MossError if the program does not start."""
+def running(
+    port: int, *options: str, command: tuple[str, ...] = ("app.py",), ready: str = "readyz"
+) -> Iterator[Program]:
+    """Start `app.py`, or another `command` of Python, on a port; it is ended afterwards. It has
+    started once /`ready` answers. Raises ConfigError if the port is taken, MossError if the program
+    does not start."""
     require_address("127.0.0.1", port)
-    command = [sys.executable, "app.py", "--port", str(port), *options]
+    command = (sys.executable, *command, "--port", str(port), *options)
     with tempfile.NamedTemporaryFile() as log:
         process = subprocess.Popen(command, cwd=REPO_ROOT, stdout=log, stderr=log)
         scheme = "https" if "--tls-cert" in options else "http"
         program = Program(f"{scheme}://127.0.0.1:{port}", process, log)
         try:
-            _wait(program)
+            _wait(program, ready)
             yield program
         finally:
             process.terminate()
             process.wait(60)
 
 
-def _wait(program: Program) -> None:
+def _wait(program: Program, ready: str) -> None:
     deadline_s = time.monotonic() + START_S
     while time.monotonic() < deadline_s and program.process.poll() is None:
         try:
-            if httpx.get(f"{program.url}/readyz", verify=False).status_code == 200:
+            if httpx.get(f"{program.url}/{ready}", verify=False).status_code == 200:
                 return
         except httpx.HTTPError:
             time.sleep(0.2)

@@ -66,6 +66,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--minutes", type=float, default=9.0, help="of a run (9)")
     parser.add_argument("--port", type=int, default=7871)
     parser.add_argument("--settings", default="judge,silence")
+    parser.add_argument(
+        "--full-size", action="store_true", help="a model of random weights, on a GPU"
+    )
+    parser.add_argument(
+        "--transcribe", action="store_true", help="there with the recogniser beside its encoder"
+    )
 
 
 class Ear:
@@ -119,7 +125,7 @@ async def speak(
     said = said if noise is None else with_noise(said, noise)
     before, after = room(round(BEFORE_S * RATE_HZ)), room(round(LONGEST_S * RATE_HZ))
     pcm = np.concatenate([before, said, after])
-    async with connect(f"{url}/v1/realtime?model=nano", max_size=None) as socket:
+    async with connect(f"{url}/v1/realtime", max_size=None) as socket:
         await socket.recv()
         if detection is not None:
             session = {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
@@ -176,7 +182,11 @@ def run(args: argparse.Namespace, report: Report) -> None:
     before_s, ahead = report.values.get("seconds", 0.0), report.values.get("ahead", {})
     begun_s = time.monotonic()
     report.add(machine=machine(), noise_db=args.noise, together=args.together)
-    with running(args.port) as program:
+    options = ("--transcribe",) if args.transcribe else ()
+    command, ready = ("app.py",), "readyz"
+    if args.full_size:
+        command, ready = ("-m", "scripts.bench.full_size_program"), "v1/models"
+    with running(args.port, *options, command=command, ready=ready) as program:
         url = program.url.replace("http", "ws")
 
         async def speak_all(name: str, found: list[Turn]) -> list[dict[str, Any]]:

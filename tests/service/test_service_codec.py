@@ -266,6 +266,24 @@ def test_a_short_first_sound_does_not_wait_for_what_no_longer_comes():
     assert codec.calls == [1]
 
 
+def test_a_long_run_may_come_again_behind_a_few_short_ones():
+    now_s, took_s = [0.0], [0.07]
+    codec = FakeCodec(max_together=4)
+    codec.short_codes, codec.before_push = 2, lambda: time.sleep(took_s[0])
+    worker = worker_of(codec, one_gpu=True)
+    for _ in range(4):
+        waiting(worker, 0.1)
+        worker.run_once()
+        took_s[0] = 0.0
+    newcomer = begun(worker, codec, clock=lambda: now_s[0])
+    for _ in range(2):
+        now_s[0] += 0.01
+        newcomer.add_code(1)
+        worker.notify(newcomer)
+    worker.run_once()
+    assert codec.calls == [1, 1, 1, 1] and len(newcomer.codes) == 2
+
+
 class Held:
     """A service whose codec waits in its first run; `answers` are what the engine's thread was told
     each time that it asked whether to wait."""

@@ -48,7 +48,7 @@ def _issued(
     """The session as it will be, the key, and when it ends; raises ApiError for a field that
     cannot be had."""
     info = server.info
-    first = Session("", server.model, vad=info.hears, judges=info.recogniser is not None)
+    first = Session("", server.model, vad=info.hears, judges=server.judges)
     session, ignored, refused = settled(server, first, said)
     if refused:
         raise refused[0]

@@ -154,8 +154,7 @@ class Connection:
     async def _greet(self) -> None:
         detector = await self._turns.listening.detector()
         if detector is not None:
-            judges = self._server.info.recogniser is not None
-            session = replace(self._responses.session, vad=True, judges=judges)
+            session = replace(self._responses.session, vad=True, judges=self._server.judges)
             self._responses.session = session
             self._turns.find(detector)
         await self._update("session.created", self._settings)

@@ -92,7 +92,7 @@ PIPECAT = {
     ("settings", "warnings", "vad"),
     [
         (AGENTS, None, "semantic_vad"),
-        (TRACED, ["tracing"], "server_vad"),
+        (TRACED, ["tracing"], "semantic_vad"),
         (AGENTS_JS, ["prompt", "audio.input.noise_reduction", "audio.output.speed;used=1"],
          "semantic_vad"),
         (EARLIER, ["temperature"], None),

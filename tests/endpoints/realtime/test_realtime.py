@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from websockets.exceptions import InvalidStatus
 from moss_engine.api.errors import AudioEmptyError, EngineFaultError
 from moss_engine.api.request import Speech, Text
 from moss_engine.audio.pcm import to_pcm16
-from moss_engine.endpoints import access
+from moss_engine.endpoints import access, server
 from moss_engine.endpoints.access import Access
 from moss_engine.endpoints.realtime import conversation, listening
 from moss_engine.endpoints.realtime.connection import Connection, converse
@@ -74,12 +75,16 @@ def base64_of(pcm: np.ndarray) -> str:
     return base64.b64encode(pcm.astype("<i2").tobytes()).decode()
 
 
-async def test_a_session_tells_what_holds(connect):
+@pytest.mark.parametrize(
+    ("melody", "vad"), [(Path("melody.onnx"), "semantic_vad"), (None, "server_vad")]
+)
+async def test_a_session_tells_what_holds(connect, monkeypatch, melody, vad):
+    monkeypatch.setattr(server, "find_melody", lambda: melody)
     async with connect() as connection:
         session = (await until(connection, "session.created"))[-1].session
         assert session.model == MODEL and session.output_modalities == ["audio"]
         assert session.audio.output.voice == "default"
-        assert session.audio.input.turn_detection.type == "server_vad"
+        assert session.audio.input.turn_detection.type == vad
         await connection.session.update(session=MANUAL)
         session = (await until(connection, "session.updated"))[-1].session
         assert session.audio.input.turn_detection is None

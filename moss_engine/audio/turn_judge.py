@@ -1,11 +1,11 @@
 """Whether somebody who pauses has finished: by words and melody, a probability; from it the silence
 that is waited for.
 
-    wait_s(log_odds(text, melody.log_odds(pcm)))
+    wait_s(log_odds(text, melody_of(melody, pcm)))
 
 Words: a logistic regression over how a sentence begins and ends, trained by
 `python -m scripts.turns words`. Melody: Smart Turn v3.2 of the package pipecat-ai, over the last
-8 s. Without that package words alone are judged.
+8 s, and how the pitch ends. Without that package words alone are judged.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from moss_engine.api.telemetry import switch_off_telemetry
+from moss_engine.audio.pitch import ending
 from moss_engine.audio.rate import FROM_HZ, Downsampler
 from moss_engine.audio.turn_taking import END_S, LOOK_S, NUMBERS, RATE_HZ
 
@@ -174,30 +175,45 @@ def features(pcm: np.ndarray) -> np.ndarray:
     return ((np.maximum(levels, levels.max() - 8.0) + 4.0) / 4.0).astype(np.float32)
 
 
-BOTH = (0.618, 0.6, 1.611, -3.058)
-WORDS_ALONE = (1.507, 2.105, -3.05)
-MELODY_ALONE = (0.841, -2.038)
-"""What a unit of melody, of words, a mark behind them, and nothing add to the log-odds."""
-LEVELS = (1.56, -0.73)
-WAITS_S = (0.2, 0.7, 0.9)
+BOTH = (0.838, 0.283, 0.748, 0.737, -0.111)
+WORDS = (0.563, 0.642, 1.071, -0.516)
+"""What a unit of melody and of each thing that is `said` adds to the log-odds."""
+MELODY = (0.92, 0.668, -0.16, -1.254)
+"""And of Smart Turn's, a semitone of the last syllables and of their end, and 1."""
+LEVELS = (2.14, -1.42)
+WAITS_S = (0.2, 0.67, 0.9)
 """Above LEVELS[i] so much silence ends a turn, below all of them the last one. All of
 `scripts.turns tune`."""
 EAGERNESS = {"low": 1.6, "medium": 1.0, "auto": 1.0, "high": 0.6}
 """Factors of the silence."""
 
 
+def melody_of(melody: Melody, pcm: np.ndarray) -> float:
+    """The log-odds that the turn is over by how it sounds, int16 [n] at RATE_HZ."""
+    return weighed(MELODY, (melody.log_odds(pcm), *ending(pcm), 1.0))
+
+
 def log_odds(text: str | None, melody: float | None) -> float | None:
-    """That the turn is over; None where neither is known."""
+    """The same by its words, too; None where neither is known."""
     if text is None:
-        return None if melody is None else MELODY_ALONE[0] * melody + MELODY_ALONE[1]
-    heard = (load_words().log_odds(text), ends_with_a_mark(text), 1.0)
-    weights, given = (WORDS_ALONE, heard) if melody is None else (BOTH, (melody, *heard))
+        return melody
+    heard = said(text)
+    return weighed(WORDS, heard) if melody is None else weighed(BOTH, (melody, *heard))
+
+
+def said(text: str) -> tuple[float, ...]:
+    """What is weighed of words: their log-odds, the same where they want more, the mark, 1."""
+    odds = load_words().log_odds(text)
+    return odds, min(odds, 0.0), ends_with_a_mark(text), 1.0
+
+
+def weighed(weights: tuple[float, ...], given: tuple[float, ...]) -> float:
     return sum(weight * value for weight, value in zip(weights, given, strict=True))
 
 
 def ends_with_a_mark(text: str) -> bool:
     """Which a recogniser writes behind what it takes for a sentence."""
-    return text.rstrip().endswith((".", "?", "!"))
+    return text.rstrip(" '\"").endswith((".", "?", "!"))
 
 
 def wait_s(odds: float | None, eagerness: str = "auto") -> float:
@@ -238,4 +254,4 @@ class Judge:
 
 def _heard(melody: Melody, pcm: np.ndarray, rate_hz: int) -> float:
     pcm = pcm[-MELODY_S * rate_hz :]
-    return melody.log_odds(Downsampler().push(pcm) if rate_hz == FROM_HZ else pcm)
+    return melody_of(melody, Downsampler().push(pcm) if rate_hz == FROM_HZ else pcm)

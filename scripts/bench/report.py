@@ -214,16 +214,16 @@ def judge_part(found: Report) -> list[str]:
         (
             name, f"{1000 * judge['mean']:.0f}",
             f"{1000 * judge['p50']:.0f} / {1000 * judge['p95']:.0f}",
-            f"{100 * judge['hesitates']:.0f} %", f"{100 * judge['softest']:.0f} %",
+            f"{100 * judge['hesitates']:.1f} %", f"{100 * judge['softest']:.1f} %",
         )
         for name, judge in found["judges"].items()
     ]  # fmt: skip
-    head = ("ends of turns by", "wait, ms, mean", "p50 / p95", "hesitating", "at soft places")
+    head = ("ends of turns by", "ms, mean", "p50 / p95", "hesitating", "at soft places")
     return [
         f"Half of {found['turns']} turns that tuned nothing, half of them with a pause of 0.25 to "
-        "0.9 s inside: how long the end of a whole one is waited for (at least "
-        f"{1000 * found['soonest_s']:.0f} ms, in which the answer is made), and how many pauses "
-        "were taken for an end, by where they are:",
+        "0.9 s inside: from the last word of a whole one to the first sound of the answer, and "
+        "behind how many pauses an answer would have sounded before the person went on, by where "
+        "they are:",
         "",
         *table(head, rows),
     ]

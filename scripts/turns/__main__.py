@@ -12,7 +12,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     data = commands.add_parser("data", help="say the turns")
     data.add_argument("folder", type=Path)
-    data.add_argument("--turns", type=int, default=600, help="with a pause, and as many without")
+    data.add_argument("--turns", type=int, default=1200, help="with a pause, and as many without")
     words = commands.add_parser("words", help="learn how sentences end (a minute)")
     words.add_argument("sources", type=Path, help="where Debian's packages of text are unpacked")
     tune = commands.add_parser("tune", help="melody, words and both: what they tell, which wait")

@@ -5,7 +5,7 @@
 Requests from requests.txt are said by the built-in voices. Half of them stay whole; the other half
 get a pause of 0.25 to 0.9 s inside, half of these where people hesitate, which the voice is told by
 a comma (and every third time an "um"), half at the softest place in the middle of a sentence that
-was said without. Requests of odd lines tune, those of even ones test.
+was said without. Every other request tunes, the others test.
 """
 
 from __future__ import annotations
@@ -28,9 +28,17 @@ PLACES = "Vienna Paris London Boston Berlin Madrid Denver Dublin Oslo Rome Chica
 NUMBERS = "two three four five six seven eight nine ten twelve twenty thirty forty fifty".split()
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday tomorrow".split()
 THINGS = "bicycle camera guitar piano table garden radio lamp carpet coat clock bottle".split()
-FILLS = {"name": NAMES, "place": PLACES, "number": NUMBERS, "day": DAYS, "thing": THINGS}
-QUESTION = ("what", "how", "who", "when", "where", "is", "can", "could", "do", "would you", "have",
-            "should")  # fmt: skip
+FOODS = (
+    "rice cheese butter garlic honey chicken spinach pasta chocolate salmon ginger pepper".split()
+)
+ANIMALS = "dog cat horse rabbit parrot goat spider monkey tiger donkey turtle hamster".split()
+MUSIC = "jazz blues folk rock opera techno reggae gospel".split()
+LANGUAGES = "French Spanish German Italian Japanese Russian Polish Greek".split()
+FILLS = {"name": NAMES, "place": PLACES, "number": NUMBERS, "day": DAYS, "thing": THINGS,
+         "food": FOODS, "animal": ANIMALS, "music": MUSIC, "language": LANGUAGES}  # fmt: skip
+LEAST_SILENCE, NEAR = 10, 0.15
+"""Steps: a shorter one may be that of a consonant. And how far from where its words are a pause may
+be: speech is not even."""
 TUNE, TEST = "tune", "test"
 WHOLE, HESITATES, SOFTEST = "whole", "hesitates", "softest"
 
@@ -45,6 +53,7 @@ class Turn:
     kind: str
     voice: str
     text: str
+    pattern: str
     cut: int = 0
     pause_s: float = 0.0
 
@@ -57,9 +66,10 @@ class Turn:
         return np.concatenate([wave[: self.cut], pause, wave[self.cut :]])
 
     def before_pause(self, folder: Path, silence_s: float) -> np.ndarray:
-        """int16 [n]: up to the pause or the end, and some silence."""
-        wave = np.load(folder / f"{self.name}.npy")
-        return np.concatenate([wave[: self.cut or None], room(round(silence_s * RATE_HZ))])
+        """int16 [n]: up to the last sound before the pause or the end, and some silence."""
+        wave = np.load(folder / f"{self.name}.npy")[: self.cut or None]
+        silence = room(round(silence_s * RATE_HZ))
+        return np.concatenate([wave[: np.flatnonzero(is_loud(wave))[-1] + 1], silence])
 
 
 def room(num: int) -> np.ndarray:
@@ -80,21 +90,31 @@ def requests() -> list[str]:
     return [line for line in lines if not line.startswith("#")]
 
 
-def sentence(pattern: str, rng: random.Random, *, hesitate: bool) -> str:
+def sentence(pattern: str, rng: random.Random, *, hesitate: bool) -> tuple[str, float]:
+    """With a hesitation in it or without; and behind which share of its letters that is."""
     for slot, words in FILLS.items():
         while f"{{{slot}}}" in pattern:
             pattern = pattern.replace(f"{{{slot}}}", rng.choice(words), 1)
-    parts = pattern.split(" | ")
-    place = rng.randrange(1, len(parts))
-    mark = (", um, " if rng.randrange(3) == 0 else ", ") if hesitate else " "
-    text = " ".join(parts[:place]) + mark + " ".join(parts[place:])
-    return text[0].upper() + text[1:] + ("?" if pattern.startswith(QUESTION) else ".")
+    before, behind = pattern.replace(" | ", " "), ""
+    if hesitate:
+        parts = pattern.split(" | ")
+        place = rng.randrange(1, len(parts))
+        before = " ".join(parts[:place]) + ("," if rng.randrange(3) else ", um,")
+        behind = " " + " ".join(parts[place:])
+    text = before + behind
+    text = text[0].upper() + text[1:] + ("" if text.endswith("?") else ".")
+    return text, len(before) / len(text)
+
+
+def is_loud(pcm: np.ndarray) -> np.ndarray:
+    """bool [n]: the samples that are no silence."""
+    return np.abs(pcm.astype(np.int32)) > 0.01 * 32768
 
 
 def trimmed(wave: np.ndarray) -> np.ndarray:
     """int16 [n] of float32 without the silence at its ends."""
     pcm = np.rint(np.clip(wave, -1, 1) * 32767).astype(np.int16)
-    loud = np.flatnonzero(np.abs(pcm.astype(np.int32)) > 0.01 * 32768)
+    loud = np.flatnonzero(is_loud(pcm))
     return pcm[loud[0] : loud[-1] + 1]
 
 
@@ -110,15 +130,16 @@ def softest(pcm: np.ndarray, first: float, last: float) -> int:
     return (begin + int(found[begin:end].argmin())) * STEP
 
 
-def silent_place(pcm: np.ndarray) -> int:
-    """The middle of the longest silence inside; 0 where none lasts 60 ms."""
+def silent_place(pcm: np.ndarray, near: float) -> int:
+    """The middle of the longest silence about that share of the sound; 0 where none lasts
+    LEAST_SILENCE."""
     found = levels(pcm)
     quiet, best, place, run = found < 0.001 * found.max(), 0, 0, 0
     for at, silent in enumerate(quiet):
-        run = run + 1 if silent and 0.1 * len(found) < at < 0.95 * len(found) else 0
+        run = run + 1 if silent and abs(at / len(found) - near) < NEAR else 0
         if run > best:
             best, place = run, at - run // 2
-    return place * STEP if best >= 6 else 0
+    return place * STEP if best >= LEAST_SILENCE else 0
 
 
 def make(folder: Path, num: int) -> None:
@@ -139,21 +160,24 @@ def make(folder: Path, num: int) -> None:
 def _turns(num, voices, said) -> Iterator[Turn]:
     rng, patterns = random.Random(33), requests()
     for at in range(num):
-        half = (TUNE, TEST)[at % 2]
-        pattern, voice = rng.choice(patterns[at % 2 :: 2]), voices[at // 2 % len(voices)]
-        text, pause_s = sentence(pattern, rng, hesitate=False), rng.uniform(*PAUSES_S)
+        half, voice = (TUNE, TEST)[at % 2], voices[at // 2 % len(voices)]
+        found = patterns[at % 2 :: 2]
+        open_ones = [pattern for pattern in found if " | " in pattern]
+        soft, pause_s = at // 4 % 2, rng.uniform(*PAUSES_S)
+        pattern = rng.choice(open_ones if soft else found)
+        text, _ = sentence(pattern, rng, hesitate=False)
         whole = said(f"{at:04}", text, voice)
-        yield Turn(f"{at:04}", half, WHOLE, voice, text)
-        if at // 4 % 2:
+        yield Turn(f"{at:04}", half, WHOLE, voice, text, pattern)
+        if soft:
             cut = softest(whole, 0.35, 0.7)
-            yield Turn(f"{at:04}", half, SOFTEST, voice, text, cut, pause_s)
+            yield Turn(f"{at:04}", half, SOFTEST, voice, text, pattern, cut, pause_s)
             continue
         for _ in range(8):  # a comma is not always a silence
-            pattern = rng.choice(patterns[at % 2 :: 2])
-            text = sentence(pattern, rng, hesitate=True)
-            cut = silent_place(said(f"{at:04}h", text, voice))
+            pattern = rng.choice(open_ones)
+            text, share = sentence(pattern, rng, hesitate=True)
+            cut = silent_place(said(f"{at:04}h", text, voice), share)
             if cut:
-                yield Turn(f"{at:04}h", half, HESITATES, voice, text, cut, pause_s)
+                yield Turn(f"{at:04}h", half, HESITATES, voice, text, pattern, cut, pause_s)
                 break
 
 

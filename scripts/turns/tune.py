@@ -16,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from moss_engine.audio.pitch import ending
 from moss_engine.audio.rate import Downsampler
-from moss_engine.audio.turn_judge import LEVELS, ends_with_a_mark, load_melody, load_words, log_odds
+from moss_engine.audio.turn_judge import LEVELS, MELODY, load_melody, log_odds, said, weighed
 from moss_engine.audio.turn_judge import WAITS_S as WAITS
 from moss_engine.audio.turn_taking import FRAME_S
 from moss_engine.audio.turn_taking import RATE_HZ as LOW_HZ
@@ -40,19 +41,18 @@ from scripts.turns.data import with_noise as noisy
 SILENCE_S = 0.1
 ALONE_S = 0.2
 """Of silence, behind which Pipecat asks Smart Turn."""
-SOONEST_S = 0.36
-"""From the last word to the first sound where nothing is waited for: words, then the answer."""
-BEHIND_S = 0.08
-"""From the last word to the first frame that the detector takes for silence."""
-WAITS_S = (0.2, 0.3, 0.38, 0.5, 0.6, 0.7, 0.8, 0.9)
+BEHIND_S = (0.057, 0.073, 0.082, 0.091, 0.1)
+"""From the last word to the first sound, without the silence that is waited for: what is found in
+each fifth of the whole turns of assets/bench/turns.json. The detector takes most of it to be sure,
+and looks once in a frame."""
+WAITS_S = (0.2, 0.3, 0.38, 0.5, 0.6, 0.64, 0.67, 0.7, 0.8, 0.9)
 NOISES_DB = (20, 10)
 LATEST_S = {0.5: 0.5, 0.05: 0.8}
 """No more than such a share of whole turns waits longer."""
+ALIKE = 0.005
+"""Shares of pauses that differ by less are not worth a longer wait for everybody."""
 BOUND_Z = 1.645
 """With which what is true of all turns exceeds the upper bound in one of 20 such halves."""
-WORDS_WEIGHT = 0.6
-"""Of words beside melody: a free one trusts them for the sentences that tuned it, and judges those
-of the tuning half that are held out of it, pattern by pattern, worse than this."""
 
 
 def heard(folder: Path, turns: list[Turn]) -> list[dict]:
@@ -75,7 +75,7 @@ def heard(folder: Path, turns: list[Turn]) -> list[dict]:
                 text = recogniser.transcribe(low.astype(np.float32) / 32768.0).text
                 entry = {
                     "name": turn.name, "kind": turn.kind, "noise": noise, "half": turn.half,
-                    "pause_s": turn.pause_s, "text": text, "melody": melody.log_odds(low),
+                    "text": text, "melody": melody.log_odds(low), "pitch": ending(low),
                     "alone": melody.log_odds(later),
                 }  # fmt: skip
                 found[turn.name, turn.kind, noise] = entry
@@ -84,34 +84,29 @@ def heard(folder: Path, turns: list[Turn]) -> list[dict]:
     return list(found.values())
 
 
-def columns(entries: list[dict]) -> np.ndarray:
-    """[n, 4]: melody, words, whether there is a mark behind them, 1."""
-    words = load_words()
-    rows = [
-        (e["melody"], words.log_odds(e["text"]), ends_with_a_mark(e["text"]), 1.0) for e in entries
-    ]
-    return np.array(rows).reshape(-1, 4)
-
-
-def fitted(given: np.ndarray, whole: np.ndarray, fixed: np.ndarray | float = 0.0) -> np.ndarray:
-    """Logistic regression by Newton's steps, beside log-odds that are `fixed`."""
+def fitted(given: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Logistic regression by Newton's steps."""
     weights = np.zeros(given.shape[1])
     for _ in range(30):
-        sure = 1 / (1 + np.exp(-given @ weights - fixed))
+        sure = 1 / (1 + np.exp(-given @ weights))
         bend = (given * (sure * (1 - sure))[:, None]).T @ given + 1e-3 * np.eye(given.shape[1])
         weights += np.linalg.solve(bend, given.T @ (whole - sure) - 1e-3 * weights)
     return weights
 
 
-def fused(given: np.ndarray, whole: np.ndarray) -> dict[str, np.ndarray]:
-    """The weights of `columns` for each judge."""
-    melody, words, mark, one = given.T
-    rest = fitted(np.stack([melody, mark, one], 1), whole, WORDS_WEIGHT * words)
-    return {
-        "melody": fitted(np.stack([melody, one], 1), whole),
-        "words": fitted(np.stack([words, mark, one], 1), whole),
-        "both": np.insert(rest, 1, WORDS_WEIGHT),
-    }
+def fused(entries: list[dict]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The weights of each judge, and the log-odds by melody and words."""
+    whole = np.array([entry["kind"] == WHOLE for entry in entries])
+    sound = np.array([sound_of(entry) for entry in entries])
+    text = np.array([said(entry["text"]) for entry in entries])
+    melody = fitted(sound, whole)
+    given = np.column_stack([sound @ melody, text])
+    both = fitted(given, whole)
+    return {"melody": melody, "words": fitted(text, whole), "both": both}, given @ both
+
+
+def sound_of(entry: dict) -> tuple[float, ...]:
+    return entry["melody"], *entry["pitch"], 1.0
 
 
 class Judged:
@@ -132,10 +127,10 @@ class Judged:
 
 
 def delay_s(odds: np.ndarray, levels: tuple[float, ...], waits: tuple[float, ...]) -> np.ndarray:
-    """From the last word to the first sound."""
+    """[n, 5]: from the last word to the first sound, as often as each of BEHIND_S is."""
     place = (odds[:, None] < np.array(levels)).sum(axis=1)
     silence_s = np.ceil(np.array(waits) / FRAME_S - 1e-6) * FRAME_S
-    return np.maximum(silence_s[place] + BEHIND_S, SOONEST_S)
+    return silence_s[place, None] + np.array(BEHIND_S)
 
 
 def outlasted(delay_s: np.ndarray) -> np.ndarray:
@@ -153,22 +148,32 @@ def upper_bound(share: float, num: int) -> float:
 
 def best(judged: Judged) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     """The table with the fewest early sounds where people hesitate, among those of which the upper
-    bounds keep to LATEST_S; of equal ones, in thousandths, that which waits least. None where none
-    keeps to it."""
+    bounds keep to LATEST_S; of equal ones, to ALIKE, that which waits least. None where none keeps
+    to it."""
     whole, hesitating = judged.odds[WHOLE], judged.odds[HESITATES]
-    steps = np.percentile(whole, range(1, 100)).round(2).tolist()
+    steps = np.percentile(whole, np.arange(0.5, 100, 0.5)).round(2).tolist()
+    tables = list(itertools.combinations(WAITS_S, 3))
+    delays = np.array([delay_s(np.array([1.0, 0.0, -1.0]), (0.5, -0.5), waits) for waits in tables])
+    early, mean = outlasted(delays).mean(axis=-1), delays.mean(axis=-1)
+    late = {share: (delays > at_s).mean(axis=-1) for share, at_s in LATEST_S.items()}
     found, least = None, (np.inf, np.inf)
     for low, high in itertools.combinations(sorted(set(steps)), 2):
-        for waits in itertools.combinations(WAITS_S, 3):
-            delay = delay_s(whole, (high, low), waits)
-            late = {share: (delay > at_s).mean() for share, at_s in LATEST_S.items()}
-            if any(upper_bound(here, len(whole)) > share for share, here in late.items()):
-                continue
-            early = outlasted(delay_s(hesitating, (high, low), waits)).mean()
-            cost = (round(float(early), 3), float(delay.mean()))
-            if cost < least:
+        shares = split(whole, high, low)
+        keeps = np.ones(len(tables), bool)
+        for share, here in late.items():
+            keeps &= upper_bound(here @ shares, len(whole)) <= share
+        spoken_over = (early @ split(hesitating, high, low) / ALIKE).round()
+        costs = zip(spoken_over, mean @ shares, strict=True)
+        for waits, keeping, cost in zip(tables, keeps, costs, strict=True):
+            if keeping and cost < least:
                 found, least = ((high, low), waits), cost
     return found
+
+
+def split(odds: np.ndarray, high: float, low: float) -> np.ndarray:
+    """The shares that lie above, between and below."""
+    above, not_below = (odds >= high).mean(), (odds >= low).mean()
+    return np.array([above, not_below - above, 1.0 - not_below])
 
 
 def make(folder: Path, out: Path | None) -> None:
@@ -176,9 +181,8 @@ def make(folder: Path, out: Path | None) -> None:
     entries = heard(folder, load(folder))
     quiet = [entry for entry in entries if entry["noise"] is None]
     tuning = [entry for entry in quiet if entry["half"] == TUNE]
-    given, whole = columns(tuning), np.array([entry["kind"] == WHOLE for entry in tuning])
-    weights = fused(given, whole)
-    judged = Judged(tuning, given @ weights["both"])
+    weights, odds = fused(tuning)
+    judged = Judged(tuning, odds)
     table = best(judged)
     if table is None:
         print(f"No table keeps to {LATEST_S}; turns that are judged better are needed.")
@@ -187,7 +191,7 @@ def make(folder: Path, out: Path | None) -> None:
     tuned = judged.figures(levels, waits)
     num = len(judged.odds[HESITATES])
     report.add(
-        turns=len(quiet), soonest_s=SOONEST_S,
+        turns=len(quiet),
         weights={name: np.round(found, 3).tolist() for name, found in weights.items()},
         levels=levels, waits_s=waits, tuning=rounded(tuned),
         hesitates_at_most=round(float(upper_bound(tuned[HESITATES], num)), 3),
@@ -215,7 +219,10 @@ def judged_alike(entries: list[dict]) -> dict[str, dict[str, float]]:
             ("melody", False, True),
         ):
             odds = [
-                log_odds(entry["text"] if words else None, entry["melody"] if melody else None)
+                log_odds(
+                    entry["text"] if words else None,
+                    weighed(MELODY, sound_of(entry)) if melody else None,
+                )
                 for entry in heard
             ]
             shipped = Judged(heard, np.array(odds)).figures(LEVELS, WAITS)

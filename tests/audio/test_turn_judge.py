@@ -32,8 +32,8 @@ def test_the_judge_is_what_was_tuned():
     weights = {name: tuple(found) for name, found in tuned["weights"].items()}
     assert weights == {
         "both": turn_judge.BOTH,
-        "words": turn_judge.WORDS_ALONE,
-        "melody": turn_judge.MELODY_ALONE,
+        "words": turn_judge.WORDS,
+        "melody": turn_judge.MELODY,
     }
     assert tuple(tuned["levels"]) == turn_judge.LEVELS
     assert tuple(tuned["waits_s"]) == turn_judge.WAITS_S

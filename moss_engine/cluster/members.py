@@ -9,11 +9,11 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TypeVar
 
 from moss_engine.api.errors import ReplicasLostError
+from moss_engine.api.info import EngineStats, ServiceStats
 from moss_engine.cluster.fleet import (
     Card,
     CutOffError,
@@ -24,44 +24,10 @@ from moss_engine.cluster.fleet import (
 )
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A replica that takes requests: how many replies run or wait there, and may."""
-
-    name: str
-    num_replies: int
-    places: int
-    queue: int
-
-    @property
-    def is_full(self) -> bool:
-        return self.num_replies >= self.places + self.queue
-
-
 def preferred(session_id: str, names: Sequence[str]) -> str:
     """The replica of a session by rendezvous hashing: the same on every page, and when a replica
     comes or goes only its own sessions move."""
     return max(names, key=lambda name: blake2b(f"{session_id} {name}".encode()).digest())
-
-
-def in_order(
-    session_id: str, candidates: Sequence[Candidate], *, full_too: bool = False
-) -> list[str]:
-    """The replicas to ask, best first, without the full ones unless `full_too`.
-
-    The preferred one while a reply would start there at once, else the least loaded; among equals
-    the preferred one.
-    """
-    if not candidates:
-        return []
-    own = preferred(session_id, [candidate.name for candidate in candidates])
-
-    def rank(candidate: Candidate) -> tuple[bool, float, bool]:
-        is_own, load = candidate.name == own, candidate.num_replies / max(1, candidate.places)
-        return not (is_own and load < 1), load, not is_own
-
-    ranked = sorted(candidates, key=rank)
-    return [candidate.name for candidate in ranked if full_too or not candidate.is_full]
 
 
 log = logging.getLogger(__name__)
@@ -79,6 +45,8 @@ LAST_S = 30.0
 """What open replies get to end when the cluster's head is gone: together with the time to notice it
 and to leave less than the 60 s behind which Ray ends a process without a head."""
 NO_REPLICA = "No replica is running; try again in a moment."
+UNHEARD = Load(ServiceStats(EngineStats(*[0] * 7), "unheard", 0.0, {}), 0, 0)
+"""Of a replica that has not told its load."""
 CUT_OFF = "The replicas are out of reach; try again in a minute."
 
 
@@ -94,7 +62,7 @@ class Member:
         self.name = card.name
         self.remote = fleet.remote(card.name)
         self.gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.load: Load | None = None
+        self.load = UNHEARD
         self.heard_s = now_s
         self.num_sent = 0
         self.away = False
@@ -106,20 +74,24 @@ class Member:
             self.gone.set_result(why)
 
     @property
-    def candidate(self) -> Candidate | None:
-        """How it stands for the next reply; None while it takes none."""
-        load = self.load
-        if load is None or self.gone.done() or self.away or not load.stats.ready:
-            return None
-        engine = load.stats.engine
-        num_replies = max(engine.running + engine.waiting, self.num_sent)
-        return Candidate(self.name, num_replies, load.places, load.queue)
+    def takes(self) -> bool:
+        """Whether it takes requests, be it full."""
+        return self.load.stats.ready and not (self.gone.done() or self.away)
+
+    @property
+    def num_replies(self) -> int:
+        """How many replies run or wait there."""
+        engine = self.load.stats.engine
+        return max(engine.running + engine.waiting, self.num_sent)
+
+    @property
+    def is_full(self) -> bool:
+        return self.num_replies >= self.load.places + self.load.queue
 
     @property
     def is_crowded(self) -> bool:
         """Whether a reply that was sent there last has to wait for a place."""
-        candidate = self.candidate
-        return candidate is not None and candidate.num_replies > candidate.places
+        return self.takes and self.num_replies > self.load.places
 
 
 class Members:
@@ -169,7 +141,7 @@ class Members:
         """From whom nothing came for too long."""
         now_s = self._clock()
         silent = [member for member in self.all if now_s - member.heard_s > self._hangs_s]
-        if any(member.candidate for member in self.all if member not in silent):
+        if any(member.takes for member in self.all if member not in silent):
             return silent
         return [member for member in silent if now_s - member.heard_s > LAST_ONE * self._hangs_s]
 
@@ -180,14 +152,20 @@ class Members:
     def in_order(
         self, session_id: str, tried: Collection[str], *, full_too: bool = False
     ) -> list[Member]:
-        """The replicas to ask for a reply, or with `full_too` for something else, best first,
-        without those that were tried."""
-        candidates = [
-            member.candidate
-            for member in self.all
-            if member.candidate is not None and member.name not in tried and not self.cut_off
-        ]
-        return [self._members[name] for name in in_order(session_id, candidates, full_too=full_too)]
+        """The replicas to ask, best first, without those that were tried and, unless `full_too`,
+        the full ones.
+
+        The preferred one while a reply would start there at once, else the least loaded; among
+        equals the preferred one.
+        """
+        asked = [] if self.cut_off else [m for m in self.all if m.takes and m.name not in tried]
+        own = preferred(session_id, [member.name for member in asked]) if asked else ""
+
+        def rank(member: Member) -> tuple[bool, float, bool]:
+            is_own, share = member.name == own, member.num_replies / max(1, member.load.places)
+            return not (is_own and share < 1), share, not is_own
+
+        return [member for member in sorted(asked, key=rank) if full_too or not member.is_full]
 
     def is_preferred(self, session_id: str, member: Member) -> bool:
         return preferred(session_id, [*self._members, member.name]) == member.name
@@ -195,7 +173,7 @@ class Members:
     @property
     def has_ready(self) -> bool:
         """Whether some replica takes requests, be it full."""
-        return not self.cut_off and any(member.candidate is not None for member in self.all)
+        return not self.cut_off and any(member.takes for member in self.all)
 
     @property
     def none_left(self) -> ReplicasLostError:
@@ -299,7 +277,7 @@ class Members:
         if member.away:
             self._leave(member, "it was taken out of the cluster", retired=True)
             return
-        if member.load is None:
+        if member.load is UNHEARD:
             card = member.card
             self._members[member.name] = member
             log.info("replica %s joined (%s, %d)", card.name, card.host, card.pid)

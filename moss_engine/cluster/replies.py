@@ -506,7 +506,7 @@ def scaled_info(info: ServiceInfo, num_replicas: int) -> ServiceInfo:
 
 def total_stats(members: Members, replies: Replies) -> ServiceStats:
     """Sums over the replicas, as of their last push; outcomes are those of this page."""
-    loads = [(member, member.load) for member in members.all if member.load is not None]
+    loads = [(member, member.load) for member in members.all]
     engines = [load.stats.engine for _, load in loads]
     engine = EngineStats(
         *(
@@ -532,7 +532,6 @@ def total_stats(members: Members, replies: Replies) -> ServiceStats:
 
 
 def _replica(member: Member) -> ReplicaStats:
-    assert member.load is not None
     stats, places = member.load.stats, member.load.places
     return ReplicaStats(
         member.name, stats.state, stats.engine.running, stats.engine.waiting, places,

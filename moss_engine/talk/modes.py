@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Medium, Mode
 from moss_engine.talk.llm import SYSTEM
@@ -40,13 +38,12 @@ def thinks(info: ServiceInfo) -> str:
 def _mode(
     info: ServiceInfo, name: str, label: str, given: Medium, output: Medium, note: str
 ) -> Mode:
-    known = next((mode for mode in info.modes if mode.name == name), None)
-    mode = Mode(
+    return Mode(
         name,
         label,
         given,
         output,
-        SYSTEM if info.brain else known.system if known else "",
+        SYSTEM if info.brain else "",
         split_sentences=False,
         default=False,
         note=note,
@@ -54,4 +51,3 @@ def _mode(
         own_system=info.brain is not None,
         through_text=True,
     )
-    return replace(mode, default=known.default) if known else mode

@@ -17,7 +17,7 @@ from moss_engine.api.events import Failed
 from moss_engine.api.info import EngineStats, ServiceStats
 from moss_engine.cluster import members
 from moss_engine.cluster.fleet import Card, Load
-from moss_engine.cluster.members import CUT_OFF, Candidate, Member, Members, in_order, preferred
+from moss_engine.cluster.members import CUT_OFF, Member, Members, preferred
 from tests.cluster.cluster_support import Cluster, assert_whole, clustered, hear, is_ready
 from tests.service.service_support import ask, wait_until
 
@@ -25,8 +25,14 @@ NAMES = ("a", "b", "c")
 SESSIONS = [f"session {i}" for i in range(600)]
 
 
-def candidates(**num_replies: int) -> list[Candidate]:
-    return [Candidate(name, number, 4, 2) for name, number in num_replies.items()]
+def following(loads: dict[str, int], **how: Any) -> Members:
+    """Replicas of four places and two in the queue, by how many replies run there."""
+    fleet: Any = SimpleNamespace(remote=lambda _: None)
+    followed = Members(fleet, "page", **how)
+    for name, running in loads.items():
+        stats = ServiceStats(EngineStats(running, 0, 0, 0, 0, 0, 0), "ready", 0.0, {})
+        followed._hear(Member(Card(name, "same"), fleet, 0.0), Load(stats, 4, 2))
+    return followed
 
 
 def test_sessions_are_spread_and_only_those_of_a_replica_that_goes_move():
@@ -37,24 +43,22 @@ def test_sessions_are_spread_and_only_those_of_a_replica_that_goes_move():
         assert preferred(session, NAMES[:2]) == home or home == "c"
 
 
-def test_the_preferred_replica_is_kept_while_it_has_room_else_the_least_loaded_is_taken():
+async def test_the_preferred_replica_is_kept_while_it_has_room_else_the_least_loaded_is_taken():
+    def in_order(**loads: int) -> list[str]:
+        return [member.name for member in following(loads).in_order("s", ())]
+
     own = preferred("s", NAMES)
     first, second = (name for name in NAMES if name != own)
-    assert in_order("s", candidates(**{own: 3, first: 0, second: 0}))[0] == own
-    assert in_order("s", candidates(**{own: 4, first: 2, second: 1})) == [second, first, own]
-    assert in_order("s", candidates(a=5, b=5, c=5))[0] == own
-    assert in_order("s", candidates(a=6, b=6, c=6)) == []
-    assert in_order("s", []) == []
+    assert in_order(**{own: 3, first: 0, second: 0})[0] == own
+    assert in_order(**{own: 4, first: 2, second: 1}) == [second, first, own]
+    assert in_order(a=5, b=5, c=5)[0] == own
+    assert in_order(a=6, b=6, c=6) == in_order() == []
 
 
 async def hanging(names: tuple[str, ...], silent_s: float) -> list[str]:
     """Who is taken for dead when the first of several, or the only one, is silent for so long."""
     now_s = [0.0]
-    fleet: Any = SimpleNamespace(remote=lambda _: None)
-    followed = Members(fleet, "page", hangs_s=5.0, clock=lambda: now_s[0])
-    load = Load(ServiceStats(EngineStats(0, 0, 0, 0, 0, 0, 0), "ready", 0.0, {}), 4, 4)
-    for name in names:
-        followed._hear(Member(Card(name, "same"), fleet, 0.0), load)
+    followed = following(dict.fromkeys(names, 0), hangs_s=5.0, clock=lambda: now_s[0])
     now_s[0] = silent_s
     for member in followed.all[1:]:
         followed.heard(member)

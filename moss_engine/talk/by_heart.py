@@ -8,7 +8,7 @@ from collections import Counter
 from functools import lru_cache
 from importlib.resources import files
 
-from moss_engine.talk.wording import bare, unquoted, words
+from moss_engine.talk.wording import TABLES, bare, unquoted, words
 
 CLOSE = 0.74
 """Of the weight of all words of question and way: what they must share."""
@@ -21,15 +21,10 @@ _ASKING = frozenset("what how who whose where when why which".split())
 _I, _YOU = frozenset("i me my".split()), frozenset("you your".split())
 _NAMED = re.compile(r"(?:my name is|i am called)(?: (?!what\b)[\w'-]+){1,3}")
 _SAME = {
-    "created": "made", "built": "made", "trained": "made", "developed": "made", "create": "make",
-    "speaking": "speak", "talking": "speak", "talk": "speak", "works": "work", "functions": "work",
-    "called": "name", "named": "name", "songs": "song", "jokes": "joke", "funny": "joke",
-    "languages": "language", "voices": "voice", "bot": "robot", "human": "person",
-    "thanks": "thank", "ya": "you", "u": "you", "sing": "song", "recorded": "record",
-    "saved": "record", "stored": "record", "recording": "record", "male": "man", "female": "woman",
-    "colour": "color", "favourite": "favorite", "ai": "robot", "program": "robot",
-    "machine": "robot", "computer": "robot", "mum": "mother", "kids": "children",
-}  # fmt: skip
+    word: meant
+    for meant, all_ in TABLES["words that mean another"].items()
+    for word in all_.split()
+}
 
 
 Answers = tuple[str, ...]

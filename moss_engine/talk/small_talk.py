@@ -11,7 +11,7 @@ from datetime import datetime
 
 from moss_engine.talk import by_heart, calculator, tools
 from moss_engine.talk.answer import Answerer, Part, Question, Say
-from moss_engine.talk.wording import bare, words
+from moss_engine.talk.wording import TABLES, bare, words
 from moss_engine.text.beside import beside
 
 MAX_SESSIONS = 256
@@ -135,36 +135,6 @@ def is_sad(question: str) -> bool:
     )
 
 
-_ADMITTED = (
-    "I do not know that.",
-    "That is more than I know.",
-    "I have no answer to that.",
-    "That I have not learned.",
-    "I am too small to know that.",
-    "I would have to guess, and I do not.",
-)
-_NOT_CAUGHT = (
-    "I did not understand that.",
-    "Those are no words that I know.",
-    "That I could not make out.",
-)
-_OUTSIDE = (
-    "I cannot look outside: I know nothing of weather, news or places.",
-    "I have no window and no internet, so I cannot tell.",
-)
-_NO_HANDS = (
-    "I cannot do that: I have a voice, but no hands.",
-    "I can only talk, so that is beyond me.",
-)
-_SUGGESTED = (
-    "Ask me for the time.",
-    "Try a sum, such as seventeen times three.",
-    "Ask me to spell a word.",
-    "Ask me for a joke.",
-    "Say: count to ten.",
-    "Say: repeat after me, and a sentence.",
-    "Ask me how fast I am.",
-)
 _ABOUT_OUTSIDE = re.compile(
     r"\b(?:weather|rain|snow|sunny|forecast|temperature|news|stock|score|traffic|headlines)\b"
 )
@@ -179,15 +149,15 @@ def admit(question: str, count: int, *, suggests: bool = True) -> str:
     said before."""
     text = bare(question)
     if not any(map(_is_word, words(question))):
-        kind = _NOT_CAUGHT
+        kind = "not understood"
     elif _ABOUT_OUTSIDE.search(text):
-        kind = _OUTSIDE
+        kind = "lies outside"
     elif _TO_DO.match(text):
-        kind = _NO_HANDS
+        kind = "needs hands"
     else:
-        kind = _ADMITTED
-    said = kind[count % len(kind)]
-    return f"{said} {_SUGGESTED[count % len(_SUGGESTED)]}" if suggests else said
+        kind = "not known"
+    told = (kind, "what works") if suggests else (kind,)
+    return " ".join(TABLES[name][count % len(TABLES[name])] for name in told)
 
 
 def _is_word(word: str) -> bool:

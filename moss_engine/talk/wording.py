@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import lru_cache
+from importlib.resources import files
+from typing import Any
 
-_SHORT = {
-    "what's": "what is", "whats": "what is", "what're": "what are", "who's": "who is",
-    "where's": "where is", "when's": "when is", "how's": "how is", "that's": "that is",
-    "it's": "it is", "i'm": "i am", "you're": "you are", "we're": "we are", "don't": "do not",
-    "dont": "do not", "can't": "can not", "cannot": "can not", "isn't": "is not",
-    "doesn't": "does not", "won't": "will not", "i've": "i have", "you've": "you have",
-    "let's": "let us", "there's": "there is", "i'd": "i would", "i'll": "i will",
-}  # fmt: skip
+TABLES: dict[str, Any] = json.loads(
+    files("moss_engine.talk").joinpath("words.json").read_text(encoding="utf-8")
+)
+"""What people say in other words, and what is said where an answer is not known."""
+_SHORT: dict[str, str] = TABLES["short forms"]
 _BEFORE = (
     r"(?:hey|hi|hello|okay|ok|so|well|um|uh|oh|and|but|now|nano|please|alright|all right|right|yes"
     r"|no(?![,.!]? than)|sorry|excuse me)[,.!]? "

@@ -506,29 +506,19 @@ def scaled_info(info: ServiceInfo, num_replicas: int) -> ServiceInfo:
 
 def total_stats(members: Members, replies: Replies) -> ServiceStats:
     """Sums over the replicas, as of their last push; outcomes are those of this page."""
-    loads = [(member, member.load) for member in members.all]
-    engines = [load.stats.engine for _, load in loads]
-    engine = EngineStats(
-        *(
-            sum(getattr(engine, name) for engine in engines)
-            for name in EngineStats.__dataclass_fields__
-        )
-    )
+    stats = [member.load.stats for member in members.all]
+    names = EngineStats.__dataclass_fields__
+    engine = EngineStats(*(sum(getattr(one.engine, name) for one in stats) for name in names))
     state = "draining" if replies.draining else "ready" if members.has_ready else "stalled"
     cluster = ClusterStats(
-        tuple(_replica(member) for member, _ in loads),
+        tuple(map(_replica, members.all)),
         replies.num_placed,
         replies.num_preferred,
         replies.num_resumes,
     )
-    return ServiceStats(
-        engine,
-        state,
-        max((load.stats.progress_age_s for _, load in loads), default=0.0),
-        dict(replies.outcomes),
-        sum(load.stats.encoding for _, load in loads),
-        cluster,
-    )
+    age_s = max((one.progress_age_s for one in stats), default=0.0)
+    encoding = sum(one.encoding for one in stats)
+    return ServiceStats(engine, state, age_s, dict(replies.outcomes), encoding, cluster)
 
 
 def _replica(member: Member) -> ReplicaStats:

@@ -23,12 +23,10 @@ from moss_engine.api.modes import Mode
 from moss_engine.api.request import Request, Sampling, Speech, Text
 from moss_engine.api.service import request_of
 from moss_engine.audio.pcm import write_wav
-from moss_engine.codec.base import samples_per_code
-from moss_engine.config import EngineConfig
-from moss_engine.engine.engine import Engine
-from moss_engine.service.local import LocalService, ServiceCore
+from moss_engine.service.local import LocalService
 from moss_engine.text.language import check_language
-from tests.fakes import GREEDY, SPOKEN, FakeCodec, FakeProcessor, FakeRuntime, scripted
+from tests.fakes import GREEDY
+from tests.service.service_support import served
 from tests.ui import page_support
 
 SPEAK = Mode("speech", "Speech", "text", "speech", "", False, True, None)
@@ -43,24 +41,9 @@ INFO = dataclasses.replace(
 
 
 @pytest.fixture
-def codec():
-    return FakeCodec()
-
-
-@pytest.fixture
-def service(codec):
-    config = EngineConfig()
-    engine = Engine(
-        FakeRuntime(scripted(SPOKEN)),
-        FakeProcessor(),
-        config,
-        samples_per_code=samples_per_code(codec),
-    )
-    core = ServiceCore(engine, codec, config)
-    service = LocalService(core, INFO)
-    service.start()
-    yield service
-    service.close()
+def service():
+    with served() as core:
+        yield LocalService(core, INFO)
 
 
 def asking(content, mode: Mode, **options) -> Request:

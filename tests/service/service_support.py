@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -37,15 +38,21 @@ TALK = [SPOKEN[2], *(Row(PAD, code % 30) for code in range(180)), Row(PAD, IDS.e
 
 @contextmanager
 def served(
-    runtime: FakeRuntime | None = None, codec: FakeCodec | None = None, **options: float
+    runtime: FakeRuntime | None = None,
+    codec: FakeCodec | None = None,
+    processor: FakeProcessor | None = None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    silent_lead_s: float = 0.0,
+    **options: float,
 ) -> Iterator[ServiceCore]:
     """A running service; when the test is over every block must be back and both threads gone."""
     before = set(threading.enumerate())
+    runtime, processor = runtime or FakeRuntime(scripted(SPOKEN)), processor or FakeProcessor()
     config = EngineConfig(**options)
-    engine = Engine(
-        runtime or FakeRuntime(scripted(SPOKEN)), FakeProcessor(), config, samples_per_code=960
-    )
-    service = ServiceCore(engine, codec or FakeCodec(), config)
+    engine = Engine(runtime, processor, config, samples_per_code=960, clock=clock)
+    how: dict[str, Any] = {"clock": clock, "silent_lead_s": silent_lead_s}
+    service = ServiceCore(engine, codec or FakeCodec(), config, **how)
     service.start()
     service.accepting.submit(int).result()  # its thread is there, before another service's
     try:

@@ -35,12 +35,11 @@ from moss_engine.api.events import (
 )
 from moss_engine.api.request import Request
 from moss_engine.api.tokens import Row
-from moss_engine.config import EngineConfig
-from moss_engine.engine.engine import FAULT, Engine
+from moss_engine.engine.engine import FAULT
 from moss_engine.service.local import LocalService, ServiceCore
 from moss_engine.service.speech_worker import LocalReplyStream
 from tests.cluster.cluster_support import INFO
-from tests.fakes import LIMITS, SPOKEN, WARM, FakeCodec, FakeProcessor, FakeRuntime, noisy, scripted
+from tests.fakes import LIMITS, SPOKEN, WARM, FakeCodec, FakeRuntime, noisy, scripted
 from tests.service.service_support import (
     PATIENCE_S,
     TALK,
@@ -334,19 +333,14 @@ def test_a_stalled_runtime_turns_the_service_unready():
     hold = threading.Event()
     runtime = FakeRuntime(scripted(SPOKEN))
     runtime.before_forward = lambda: hold.wait(PATIENCE_S)
-    config = EngineConfig()
-    values = {"samples_per_code": 960, "clock": lambda: now_s[0]}
-    engine = Engine(runtime, FakeProcessor(), config, **values)
-    service = ServiceCore(engine, FakeCodec(), config, clock=lambda: now_s[0])
-    service.start()
-    service.submit(ask())
-    wait_until(lambda: len(runtime.batches) == 1)
-    assert service.stats().ready
-    now_s[0] += 11.0
-    assert not service.stats().ready and service.stats().progress_age_s == 11.0
-    hold.set()
-    wait_until(lambda: service.stats().ready)
-    service.close()
+    with served(runtime, clock=lambda: now_s[0]) as service:
+        service.submit(ask())
+        wait_until(lambda: len(runtime.batches) == 1)
+        assert service.stats().ready
+        now_s[0] += 11.0
+        assert not service.stats().ready and service.stats().progress_age_s == 11.0
+        hold.set()
+        wait_until(lambda: service.stats().ready)
 
 
 def test_cancel_fuzz_leaves_nothing_behind():

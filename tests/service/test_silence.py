@@ -18,14 +18,11 @@ from moss_engine.api.events import Event, Finished, TextDelta
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import Request
 from moss_engine.api.tokens import Row
-from moss_engine.config import EngineConfig
-from moss_engine.engine.engine import Engine
 from moss_engine.engine.sequence import Segment
-from moss_engine.service.local import ServiceCore
 from moss_engine.text.modes import Modes, Pauses, read_modes
 from moss_engine.text.processor import parts_to_read
-from tests.fakes import SPOKEN, FakeCodec, FakeProcessor, FakeRuntime, scripted
-from tests.service.service_support import ask, heard, listen, sound_of
+from tests.fakes import SPOKEN, FakeProcessor, FakeRuntime, scripted
+from tests.service.service_support import ask, heard, listen, served, sound_of
 
 TWO_SPANS = (*SPOKEN[:-1], *SPOKEN[1:])
 """Text, three codes, text, three codes."""
@@ -35,14 +32,8 @@ def told(
     reply: Sequence[Row], processor: FakeProcessor, request: Request, **options: float
 ) -> list[Event]:
     """What a listener is told by a network that always says `reply`."""
-    runtime = FakeRuntime(scripted(list(reply)))
-    engine = Engine(runtime, processor, EngineConfig(), samples_per_code=960)
-    service = ServiceCore(engine, FakeCodec(), EngineConfig(), **options)
-    service.start()
-    try:
+    with served(FakeRuntime(scripted(list(reply))), processor=processor, **options) as service:
         return asyncio.run(listen(service, request))
-    finally:
-        service.close()
 
 
 @pytest.mark.parametrize("lead_s", [0.0, 0.03, 0.1])

@@ -175,13 +175,13 @@ def features(pcm: np.ndarray) -> np.ndarray:
     return ((np.maximum(levels, levels.max() - 8.0) + 4.0) / 4.0).astype(np.float32)
 
 
-BOTH = (0.838, 0.283, 0.748, 0.737, -0.111)
-WORDS = (0.563, 0.642, 1.071, -0.516)
+BOTH = (0.837, 0.306, 0.735, 0.72, -0.731)
+WORDS = (0.839, 0.693, 1.437, -0.665)
 """What a unit of melody and of each thing that is `said` adds to the log-odds."""
-MELODY = (0.92, 0.668, -0.16, -1.254)
+MELODY = (0.931, 0.676, -0.161, -0.791)
 """And of Smart Turn's, a semitone of the last syllables and of their end, and 1."""
-LEVELS = (2.14, -1.42)
-WAITS_S = (0.2, 0.67, 0.9)
+LEVELS = (2.33, -0.99)
+WAITS_S = (0.19, 0.67, 0.9)
 """Above LEVELS[i] so much silence ends a turn, below all of them the last one. All of
 `scripts.turns tune`."""
 EAGERNESS = {"low": 1.6, "medium": 1.0, "auto": 1.0, "high": 0.6}

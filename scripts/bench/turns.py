@@ -2,8 +2,8 @@
 
 The program runs in a process of its own; the turns are those of the testing half of
 `python -m scripts.turns data FOLDER`, as many whole ones as ones with a pause inside, each on a
-connection of its own, in blocks of 20 ms. A run ends after --minutes; the same command with the
-same --out goes on where it ended.
+connection of its own, in blocks of 20 ms. A turn takes 4.6 s. A run ends after --minutes; the same
+command with the same --out goes on where it ended.
 
     first_sound     from the last sample of the last word to the first sound that arrives
     torn            turns with a pause of which two parts were kept as two questions
@@ -59,7 +59,11 @@ COUNTS = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="with the turns")
     parser.add_argument(
-        "--turns", type=count, default=200, metavar="N", help="of each setting (200)"
+        "--turns",
+        type=count,
+        default=100,
+        metavar="N",
+        help="whole ones of each setting, and as many with a pause (100)",
     )
     parser.add_argument("--noise", type=int, metavar="DB", help="so far below the speech")
     parser.add_argument("--together", type=count, default=1, metavar="N", help="who speak (1)")
@@ -175,9 +179,19 @@ def counted(url: str) -> dict[str, float]:
     return found
 
 
+def chosen(turns: list[Turn], num: int) -> list[Turn]:
+    """So many whole ones of the testing half and as many with a pause, in turn."""
+    found = [turn for turn in turns if turn.half == TEST]
+    whole = [turn for turn in found if turn.kind == WHOLE]
+    paused = [turn for turn in found if turn.kind != WHOLE]
+    if min(len(whole), len(paused)) < num:
+        raise SystemExit(f"There are fewer than {num} of a kind; `scripts.turns data` says more.")
+    return [turn for pair in zip(whole[:num], paused[:num], strict=True) for turn in pair]
+
+
 def run(args: argparse.Namespace, report: Report) -> None:
     report.go_on()
-    turns = [turn for turn in load(args.folder) if turn.half == TEST][: args.turns]
+    turns = chosen(load(args.folder), args.turns)
     rows = report.values.get("rows") or {name: [] for name in args.settings.split(",")}
     before_s, ahead = report.values.get("seconds", 0.0), report.values.get("ahead", {})
     begun_s = time.monotonic()

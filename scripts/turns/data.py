@@ -90,11 +90,16 @@ def requests() -> list[str]:
     return [line for line in lines if not line.startswith("#")]
 
 
-def sentence(pattern: str, rng: random.Random, *, hesitate: bool) -> tuple[str, float]:
-    """With a hesitation in it or without; and behind which share of its letters that is."""
+def filled(pattern: str, rng: random.Random) -> str:
     for slot, words in FILLS.items():
         while f"{{{slot}}}" in pattern:
             pattern = pattern.replace(f"{{{slot}}}", rng.choice(words), 1)
+    return pattern
+
+
+def sentence(pattern: str, rng: random.Random, *, hesitate: bool) -> tuple[str, float]:
+    """With a hesitation in it or without; and behind which share of its letters that is."""
+    pattern = filled(pattern, rng)
     before, behind = pattern.replace(" | ", " "), ""
     if hesitate:
         parts = pattern.split(" | ")

@@ -45,12 +45,12 @@ BEHIND_S = (0.057, 0.073, 0.082, 0.091, 0.1)
 """From the last word to the first sound, without the silence that is waited for: what is found in
 each fifth of the whole turns of assets/bench/turns.json. The detector takes most of it to be sure,
 and looks once in a frame."""
-WAITS_S = (0.2, 0.3, 0.38, 0.5, 0.6, 0.64, 0.67, 0.7, 0.8, 0.9)
+WAITS_S = (0.19, 0.2, 0.3, 0.38, 0.5, 0.6, 0.64, 0.67, 0.7, 0.8, 0.9)
 NOISES_DB = (20, 10)
-LATEST_S = {0.5: 0.5, 0.05: 0.8}
+LATEST_S = {0.45: 0.5, 0.05: 0.8}
 """No more than such a share of whole turns waits longer."""
-ALIKE = 0.005
-"""Shares of pauses that differ by less are not worth a longer wait for everybody."""
+WORTH = 0.05
+"""One hesitation in twenty that is spoken into weighs what a second does that everybody waits."""
 BOUND_Z = 1.645
 """With which what is true of all turns exceeds the upper bound in one of 20 such halves."""
 
@@ -94,15 +94,39 @@ def fitted(given: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return weights
 
 
-def fused(entries: list[dict]) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The weights of each judge, and the log-odds by melody and words."""
+Table = tuple[tuple[float, ...], tuple[float, ...]]
+"""Levels and waits."""
+
+
+def tuned(entries: list[dict]) -> tuple[dict[str, np.ndarray], Table, Judged]:
+    """The weights of each judge, the table of all, and the entries as melody and words judge them
+    together. Each of the two alone is scaled so that its own levels are those of the table."""
     whole = np.array([entry["kind"] == WHOLE for entry in entries])
     sound = np.array([sound_of(entry) for entry in entries])
     text = np.array([said(entry["text"]) for entry in entries])
-    melody = fitted(sound, whole)
-    given = np.column_stack([sound @ melody, text])
+    melody, words = fitted(sound, whole), fitted(text, whole)
+    both = fitted(np.column_stack([sound @ melody, text]), whole)
+    levels, waits = table_of(Judged(entries, np.column_stack([sound @ melody, text]) @ both))
+    alone = {
+        name: scaled(found, table_of(Judged(entries, given @ found), [waits])[0], levels)
+        for name, found, given in (("melody", melody, sound), ("words", words, text))
+    }
+    given = np.column_stack([sound @ alone["melody"], text])
     both = fitted(given, whole)
-    return {"melody": melody, "words": fitted(text, whole), "both": both}, given @ both
+    return {**alone, "both": both}, (levels, waits), Judged(entries, given @ both)
+
+
+def scaled(weights: np.ndarray, levels: tuple[float, ...], wanted: tuple[float, ...]) -> np.ndarray:
+    """Weights whose log-odds are `wanted` where those of `weights` are `levels`."""
+    slope = (wanted[0] - wanted[1]) / (levels[0] - levels[1])
+    return slope * weights + [*[0.0] * (len(weights) - 1), wanted[0] - slope * levels[0]]
+
+
+def table_of(judged: Judged, waits: list[tuple[float, ...]] | None = None) -> Table:
+    found = best(judged, waits or list(itertools.combinations(WAITS_S, 3)))
+    if found is None:
+        raise SystemExit(f"No table keeps to {LATEST_S}; turns that are judged better are needed.")
+    return found
 
 
 def sound_of(entry: dict) -> tuple[float, ...]:
@@ -146,27 +170,23 @@ def upper_bound(share: float, num: int) -> float:
     return (share + z2 / 2 + spread) / (1 + z2)
 
 
-def best(judged: Judged) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """The table with the fewest early sounds where people hesitate, among those of which the upper
-    bounds keep to LATEST_S; of equal ones, to ALIKE, that which waits least. None where none keeps
-    to it."""
+def best(judged: Judged, tables: list[tuple[float, ...]]) -> Table | None:
+    """The table, with these waits, of the fewest early sounds where people hesitate and the least
+    waiting, as WORTH weighs them, among those of which the upper bounds keep to LATEST_S. None
+    where none does."""
     whole, hesitating = judged.odds[WHOLE], judged.odds[HESITATES]
     steps = np.percentile(whole, np.arange(0.5, 100, 0.5)).round(2).tolist()
-    tables = list(itertools.combinations(WAITS_S, 3))
     delays = np.array([delay_s(np.array([1.0, 0.0, -1.0]), (0.5, -0.5), waits) for waits in tables])
     early, mean = outlasted(delays).mean(axis=-1), delays.mean(axis=-1)
     late = {share: (delays > at_s).mean(axis=-1) for share, at_s in LATEST_S.items()}
-    found, least = None, (np.inf, np.inf)
+    found, least = None, np.inf
     for low, high in itertools.combinations(sorted(set(steps)), 2):
         shares = split(whole, high, low)
-        keeps = np.ones(len(tables), bool)
+        costs = early @ split(hesitating, high, low) + WORTH * (mean @ shares)
         for share, here in late.items():
-            keeps &= upper_bound(here @ shares, len(whole)) <= share
-        spoken_over = (early @ split(hesitating, high, low) / ALIKE).round()
-        costs = zip(spoken_over, mean @ shares, strict=True)
-        for waits, keeping, cost in zip(tables, keeps, costs, strict=True):
-            if keeping and cost < least:
-                found, least = ((high, low), waits), cost
+            costs[upper_bound(here @ shares, len(whole)) > share] = np.inf
+        if costs.min() < least:
+            found, least = ((high, low), tables[costs.argmin()]), costs.min()
     return found
 
 
@@ -181,20 +201,14 @@ def make(folder: Path, out: Path | None) -> None:
     entries = heard(folder, load(folder))
     quiet = [entry for entry in entries if entry["noise"] is None]
     tuning = [entry for entry in quiet if entry["half"] == TUNE]
-    weights, odds = fused(tuning)
-    judged = Judged(tuning, odds)
-    table = best(judged)
-    if table is None:
-        print(f"No table keeps to {LATEST_S}; turns that are judged better are needed.")
-        return
-    levels, waits = table
-    tuned = judged.figures(levels, waits)
+    weights, (levels, waits), judged = tuned(tuning)
+    figures = judged.figures(levels, waits)
     num = len(judged.odds[HESITATES])
     report.add(
         turns=len(quiet),
         weights={name: np.round(found, 3).tolist() for name, found in weights.items()},
-        levels=levels, waits_s=waits, tuning=rounded(tuned),
-        hesitates_at_most=round(float(upper_bound(tuned[HESITATES], num)), 3),
+        levels=levels, waits_s=waits, tuning=rounded(figures),
+        hesitates_at_most=round(float(upper_bound(figures[HESITATES], num)), 3),
         judges=judged_alike(entries),
     )  # fmt: skip
 

@@ -3,7 +3,8 @@
     apt-get download wordnet-base fortunes fortunes-min     # and `dpkg -x` each into SOURCES
     python -m scripts.turns words SOURCES
 
-WordNet's examples, Debian's fortunes and questions.txt are whole; each cut at random places is not.
+WordNet's examples, Debian's fortunes, questions.txt and short.txt are whole; each cut at random
+places is not.
 """
 
 from __future__ import annotations
@@ -18,19 +19,14 @@ import numpy as np
 
 from moss_engine.audio.turn_judge import NUM_WEIGHTS, Words, traits, weight_of, words_of
 from scripts.nano.text.packages import wordnet_senses
+from scripts.turns.data import filled
 
 OUT = Path(__file__).resolve().parents[2] / "assets" / "turns" / "words.npz"
 QUESTIONS = Path(__file__).with_name("questions.txt")
 ROUNDS, BATCH, RATE, DECAY = 4, 256, 0.5, 1e-6
-SHORT = (
-    "yes|no|okay|sure|thanks|thank you|stop|maybe|please|right|exactly|not really|of course|go on|"
-    "why|when|who|how many|tomorrow|today|never|always|nothing|both|all of them|me too|not yet|"
-    "hello|hi|hi there|hey|good morning|good evening|good night|goodbye|bye|see you|how are you|"
-    "who are you|what time is it|what's the time|what day is it|what is the date|tell me a joke|"
-    "another one|tell me another joke|tell me something|what can you do|what else|say it again|"
-    "can you hear me|are you there|how do you work|what is your name|never mind|go ahead"
-)
-SHORT_AGAIN = 600
+SHORT = Path(__file__).with_name("short.txt")
+"""What people say in a few words, filled in as requests.txt is."""
+SHORT_AGAIN = 200
 QUESTIONS_AGAIN = 6
 """Questions are said to a voice more often than these texts have them."""
 COMMON = 600
@@ -54,8 +50,9 @@ def sentences(sources: Path) -> Iterator[str]:
     for line in QUESTIONS.read_text().splitlines():
         for asked in line.split(" | "):
             yield from [asked] * QUESTIONS_AGAIN
-    for answer in SHORT.split("|"):
-        yield from [answer] * SHORT_AGAIN
+    rng = random.Random(3)
+    for pattern in SHORT.read_text().replace("\n", " | ").split(" | "):
+        yield from [filled(pattern, rng) for _ in range(SHORT_AGAIN * bool(pattern))]
 
 
 def is_usable(text: str) -> bool:

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from scripts.turns.data import HESITATES, SOFTEST, WHOLE
-from scripts.turns.tune import LATEST_S, Judged, best, outlasted, upper_bound
+from scripts.turns.tune import LATEST_S, Judged, best, outlasted, scaled, upper_bound
+
+WAITS = [(0.2, 0.5, 0.9), (0.2, 0.6, 0.9), (0.2, 0.7, 0.9)]
 
 
 def judged(whole: list[float], hesitates: list[float]) -> Judged:
@@ -15,14 +17,20 @@ def judged(whole: list[float], hesitates: list[float]) -> Judged:
 
 
 def test_who_is_judged_well_is_not_spoken_over():
-    table = best(judged([5.0] * 80 + [2.0] * 20, [-5.0] * 50))
+    table = best(judged([5.0] * 80 + [2.0] * 20, [-5.0] * 50), WAITS)
     assert table is not None
     figures = judged([5.0] * 100, [-5.0] * 50).figures(*table)
-    assert figures[HESITATES] == 0.0 and figures["p50"] < LATEST_S[0.5]
+    assert figures[HESITATES] == 0.0 and figures["p50"] < LATEST_S[0.45]
 
 
 def test_turns_that_cannot_be_told_apart_have_no_table():
-    assert best(judged([0.0] * 100, [0.0] * 100)) is None
+    assert best(judged([0.0] * 100, [0.0] * 100), WAITS) is None
+
+
+def test_a_judge_alone_reaches_the_levels_of_all_where_it_reaches_its_own():
+    weights, given = np.array([2.0, -1.0]), np.array([[1.5, 1.0], [0.25, 1.0]])
+    assert given @ weights == pytest.approx([2.0, -0.5])
+    assert given @ scaled(weights, (2.0, -0.5), (3.0, -2.0)) == pytest.approx([3.0, -2.0])
 
 
 def test_few_late_turns_of_few_may_be_more():

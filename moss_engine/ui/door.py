@@ -132,10 +132,9 @@ class Tab:
         self._session_id = handlers.names.session(visit)
         self._tasks: set[asyncio.Task[None]] = set()
         self._replying: asyncio.Task[None] | None = None
-        self._ahead: Ahead | None = None
+        self._ahead = Ahead(handlers.service, handlers.figures)
         self._microphone: Microphone | None = None
         if handlers.ingest is not None:
-            self._ahead = Ahead(handlers.service, handlers.figures)
             self._microphone = Microphone(handlers.ingest, visitor, self.tell, self._paused)
         self._prepared: dict[str, Any] | None = None
 
@@ -190,8 +189,7 @@ class Tab:
             task.cancel()
         if self._microphone is not None:
             self._microphone.close()
-        if self._ahead is not None:
-            await self._ahead.close()
+        await self._ahead.close()
         await self._handlers.sessions.leave(self._session_id)
 
     # What the events bring about.
@@ -241,15 +239,14 @@ class Tab:
 
     def _paused(self, said: Speech | None) -> None:
         """Whoever talks pauses, and may be done: the answer is begun. Who goes on gets none."""
-        ahead, microphone = self._ahead, self._microphone
-        assert ahead is not None, "who has a microphone may be answered ahead"
-        ahead.drop()
+        microphone = self._microphone
+        self._ahead.drop()
         if said is None or self._prepared is None or microphone is None:
             return
         if microphone.page.answering or not (self._replying is None or self._replying.done()):
             return
         so_far = Utterance(microphone.before, said, np.zeros(0, np.int16), RATE_HZ)
-        self._handlers.begin(self._prepared, so_far, self.conversation, ahead)
+        self._handlers.begin(self._prepared, so_far, self.conversation, self._ahead)
 
     def _replay(self, event: dict[str, Any]) -> Messages:
         file, heard = _text(event, "file"), _text(event, "heard")

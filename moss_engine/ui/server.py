@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import os
 import ssl
 import sys
@@ -14,7 +12,6 @@ from itertools import takewhile
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
-from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 import gradio as gr
 import numpy as np
@@ -42,7 +39,6 @@ from moss_engine.ui.page import HERE, build_page
 from moss_engine.ui.programs import Outboxes, access_of, open_endpoints, panel_of
 from moss_engine.ui.theme import make_theme
 
-WARM_UP_S = 30.0
 MORE_CALLS = 32  # than the service has places: they are refused in its words
 SMALL_KV_ROWS = 1024
 WARM_UP_ROWS = 64
@@ -142,7 +138,6 @@ def launch(
     )
     calls = info.max_sessions + info.max_waiting + MORE_CALLS
     serve(page, config, gradio_settings(config, guard, blocked_paths, calls))
-    warm_up_gradio(page, login.cookie(login.token()) if login else "")
     return page
 
 
@@ -252,23 +247,3 @@ def require_certificate(config: PageConfig) -> None:
             f"--tls-cert {config.tls_cert} and --tls-key {config.tls_key} are no certificate and "
             "its key; give PEM files of both, the key without a password."
         ) from None
-
-
-def warm_up_gradio(page: gr.Blocks, cookie: str = "") -> bool:
-    """Call the lightest function: Gradio imports at its first call what it can find, which may take
-    a second.
-
-    False if that was not let in.
-    """
-    stop = next(index for index, fn in page.fns.items() if fn.api_name == "stop")
-    body = json.dumps({"fn_index": stop, "data": [""], "session_hash": "warm-up"}).encode()
-    call = Request(
-        f"{page.local_url}gradio_api/run/stop",
-        body,
-        {"Content-Type": "application/json", "Cookie": cookie},
-    )
-    own = HTTPSHandler(context=ssl._create_unverified_context())
-    with contextlib.suppress(OSError):
-        build_opener(ProxyHandler({}), own).open(call, timeout=WARM_UP_S).close()
-        return True
-    return False

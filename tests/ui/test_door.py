@@ -143,7 +143,7 @@ def test_a_browser_that_takes_nothing_is_left(service, tab, monkeypatch):
     assert until(lambda: service.cancelled)
 
 
-def test_an_answer_is_begun_at_a_pause_and_told_once_it_is_asked(service, tab):
+def test_an_answer_is_begun_at_a_pause_and_who_goes_on_over_it_asked_one_question(service, tab):
     """Sound comes faster than it was said: the pause is over only when more of it comes."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("silero_vad")
@@ -151,16 +151,26 @@ def test_an_answer_is_begun_at_a_pause_and_told_once_it_is_asked(service, tab):
     said = Downsampler().push(wave[57_000:94_000])
     pause, end = np.zeros(RATE_HZ // 2, "<i2"), np.zeros(2 * RATE_HZ, "<i2")
     values = {"mode": "listen", "new_seed": True}
+
+    def ask(run: str) -> list[dict]:
+        """What was said is over, and its answer heard; the conversation behind that."""
+        tab.socket.send(end.tobytes())
+        while not (heard := tab.until("input_audio_buffer.heard"))["utterance"]:
+            pass
+        asked = {**values, "utterance": heard["utterance"]}
+        tab.send("response.create", values=asked, run=run)
+        assert tab.until("response.update", run=run, end=True)["state"] == "done"
+        return tab.until("conversation.updated")["entries"]
+
     tab.send("response.prepare", values={**values, "utterance": "now"})
     tab.send("input_audio_buffer.begin", recording=1, hands_free=True)
     tab.socket.send(np.concatenate([end, said, pause]).astype("<i2").tobytes())
     assert until(lambda: service.requests)
-    tab.socket.send(end.tobytes())
-    heard = tab.until("input_audio_buffer.heard", talking=False, text="")
-    while not heard["utterance"]:
-        heard = tab.until("input_audio_buffer.heard")
     assert not [event for event in tab.events if event["type"] == "response.update"]
-    tab.send("response.create", values={**values, "utterance": heard["utterance"]})
-    assert tab.until("response.update", end=True)["state"] == "done"
-    assert len(service.requests) == 1 and tab.pcm
+    assert len(ask("00000001")) == 2 and len(service.requests) == 1 and tab.pcm
+    tab.send("input_audio_buffer.update", answering=True, unheard=True)
+    tab.socket.send(said.astype("<i2").tobytes())
+    assert len(ask("00000002")) == 2, "the first half stands there, too"
+    assert len(service.requests[-1].messages) == 1
+    assert len(service.encoded[-1][0]) > 2 * len(said)
     tab.send("input_audio_buffer.clear")

@@ -116,8 +116,13 @@ def test_the_document_is_large_enough_to_measure_a_link_by(url):
 
 
 def test_a_written_answer_shows_nothing_that_plays(service, tab):
+    tab.hear("This is heard.")
+    read_out = tab.page.locator(".la-spoken")
+    assert read_out.inner_text() == "", "it is read out over the voice"
+    tab.forget()
     tab.page.locator("#mode label", has_text="Write").click()
     tab.hear("In writing, please.")
+    assert until(lambda: read_out.inner_text() == "In writing, please.")
     assert service.requests[-1].mode == "write" and len(tab.sound()) == 0
     player = tab.page.locator(".la-place, .la-pause, .la-time, .la-save")
     assert until(lambda: not any(part.is_visible() for part in player.all()))

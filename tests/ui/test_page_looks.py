@@ -223,14 +223,6 @@ def test_controls_that_are_called_alike_stand_in_named_groups(visit):
     tab.page.get_by_role("region", name="Reading list", exact=True).wait_for()
 
 
-def test_what_is_spoken_is_not_read_out_over_the_voice(service, tab):
-    tab.hear("This is heard.")
-    assert tab.page.locator(".la-spoken").inner_text() == ""
-    tab.page.locator("#mode label", has_text="Write").click()
-    tab.ask("This is read.")
-    assert until(lambda: tab.page.locator(".la-spoken").inner_text() == "This is read.")
-
-
 def test_the_shade_is_kept(visit):
     tab = visit(color_scheme="light")
     dark = "document.body.classList.contains('dark')"

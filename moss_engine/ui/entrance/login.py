@@ -57,18 +57,6 @@ class Login:
         self._tokens: OrderedDict[str, None] = OrderedDict()
         self._guesses: OrderedDict[str, deque[float]] = OrderedDict()
 
-    def token(self) -> str:
-        """A new right to enter."""
-        token = secrets.token_urlsafe(32)
-        self._tokens[token] = None
-        if len(self._tokens) > MAX_TOKENS:
-            self._tokens.popitem(last=False)
-        return token
-
-    def cookie(self, token: str) -> str:
-        """The Cookie header of who has a token."""
-        return f"{self._cookie}-plain={token}"
-
     def knows(self, scope: dict[str, Any]) -> bool:
         """Whether a request may pass; `/logout` and `/login` are never the page's."""
         path = scope["path"].rstrip("/")
@@ -106,7 +94,10 @@ class Login:
             told: Response = JSONResponse({"success": True})
             if _wants_html(scope):
                 told = RedirectResponse("./", 303)
-            token = self.token()
+            token = secrets.token_urlsafe(32)
+            self._tokens[token] = None
+            if len(self._tokens) > MAX_TOKENS:
+                self._tokens.popitem(last=False)
             told.set_cookie(self._cookie, token, httponly=True, samesite="none", secure=True)
             told.set_cookie(f"{self._cookie}-plain", token, httponly=True)
             return told

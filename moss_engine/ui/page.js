@@ -42,34 +42,32 @@ function restoreDraft() {
 const TWICE_MS = 500;
 let sent = { text: "", at: -Infinity };
 const twice = () => performance.now() - sent.at < TWICE_MS;
-let example = null; // of a chip: {text, own, ms}, with the controls that are its own, and when it was pressed
+function askOnce(text, { ms, own, pointer = false }) {
+  const repeated = (twice() || window.liveAudio.asking) && (!text.trim() || text === sent.text);
+  if (repeated || !mayAsk(text)) return false;
+  sent = { text, at: performance.now(), pointer };
+  window.liveAudio.askTyped(text, ms, own);
+  return true;
+}
 function press(event) {
-  const value = example?.text ?? box().value;
-  const repeated = (twice() || window.liveAudio.asking) && (!value.trim() || value === sent.text);
-  if (repeated || !mayAsk(value)) {
-    event.stopImmediatePropagation();
-    event.preventDefault();
-    return;
-  }
-  sent = { text: value, at: performance.now(), pointer: event.detail > 0 };
-  window.liveAudio.expect(value, example?.ms ?? event.timeStamp, example?.own);
-  if (!example) type("");
+  const { timeStamp: ms, detail } = event;
+  if (!askOnce(box().value, { ms, pointer: detail > 0 })) return;
+  type("");
   stay(event);
 }
 // Of Send and Stop one takes the other's place; whoever pressed it by a key is in the box, as keys are nowhere otherwise.
-const stay = ({ detail }) => !example && detail === 0 && document.body.dataset.input === "text" && box().focus();
-document.addEventListener("click", (event) => event.target.closest?.("#send") && press(event), true);
+const stay = ({ detail }) => detail === 0 && document.body.dataset.input === "text" && box().focus();
+document.addEventListener("click", (event) => event.target.closest?.("#send") && press(event));
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing || !event.target.closest?.("#text")) return;
-  if ((event.ctrlKey || event.metaKey) && window.liveAudio.busy) askNext(event);
+  event.preventDefault();
+  if ((event.ctrlKey || event.metaKey) && window.liveAudio.busy) askNext();
   else press(event);
 }, true);
 
 // Enter cuts in; with Ctrl a question waits until the reply was heard. Where that is stopped, it is offered again.
 const next = []; // {text, mode}
-function askNext(event) {
-  event.stopImmediatePropagation();
-  event.preventDefault();
+function askNext() {
   const text = box().value;
   if (!mayAsk(text)) return;
   next.push({ text, mode: typedMode() });
@@ -85,7 +83,7 @@ document.addEventListener("liveaudio", ({ detail }) => {
   if (next.length === 0 || window.liveAudio.busy) return;
   if (detail.phase === "done") {
     const { text, mode } = next.shift();
-    askAtOnce(text, { mode });
+    askOnce(text, { own: { mode } });
   } else if (["stopped", "failed", "lost"].includes(detail.phase)) {
     for (const { text } of next.splice(0)) document.dispatchEvent(new CustomEvent("unasked", { detail: { question: text, replaced: true } }));
   }
@@ -94,8 +92,9 @@ document.addEventListener("liveaudio", ({ detail }) => {
 // Stop stands where the press was: the second press of a double click does not mean it.
 document.addEventListener("click", (event) => {
   if (!event.target.closest?.("#stop")) return;
-  if (event.detail > 0 && sent.pointer && twice()) event.stopImmediatePropagation();
-  else stay(event);
+  if (event.detail > 0 && sent.pointer && twice()) return event.stopImmediatePropagation();
+  window.liveAudio.stop();
+  stay(event);
 }, true);
 
 // A question that was not asked after all comes back into an empty box, and is offered beside a filled one.
@@ -113,11 +112,6 @@ document.addEventListener("unasked", ({ detail: { question, replaced } }) => {
 });
 
 // An example is asked at once, and leaves the box and the mode as they are: where one talks, its answer is spoken, too.
-function askAtOnce(text, own, ms) {
-  example = { text, own, ms };
-  byId("send").click();
-  example = null;
-}
 function typedMode() {
   const { dataset } = notes().find((note) => note.dataset.mode === chosen());
   if (dataset.input === "text") return dataset.mode;
@@ -135,13 +129,13 @@ function takeOver() {
     box().setSelectionRange(...at);
   }
   for (const { question, ms } of asked) {
-    if (mayAsk(question)) askAtOnce(question, { mode: typedMode() }, ms);
+    if (mayAsk(question)) askOnce(question, { own: { mode: typedMode() }, ms });
     else document.dispatchEvent(new CustomEvent("unasked", { detail: { question } }));
   }
 }
 document.addEventListener("click", ({ target }) => {
   const chip = target.closest?.(".chip, .la-example");
-  if (chip) askAtOnce(chip.dataset[document.body.dataset.language] ?? chip.textContent, { mode: typedMode() });
+  if (chip) askOnce(chip.dataset[document.body.dataset.language] ?? chip.textContent, { own: { mode: typedMode() } });
 });
 
 // Each voice can be heard where a text is read as it stands.
@@ -158,7 +152,7 @@ function offerVoices() {
     hear.setAttribute("aria-label", "Hear this voice");
     hear.addEventListener("click", (event) => {
       event.preventDefault();
-      askAtOnce(HELLO, { mode: reads.dataset.mode, voice: value });
+      askOnce(HELLO, { own: { mode: reads.dataset.mode, voice: value } });
     });
     label.append(hear);
   }

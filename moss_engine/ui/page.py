@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import html
-import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import gradio as gr
 
@@ -20,7 +17,7 @@ from moss_engine.ui.own_voices import take_sample
 from moss_engine.ui.parts.composer import composer
 from moss_engine.ui.parts.masthead import masthead, running
 from moss_engine.ui.parts.programs import OPEN_PROGRAMS
-from moss_engine.ui.parts.settings import Own, settings
+from moss_engine.ui.parts.settings import Settings, settings
 from moss_engine.ui.parts.words import (
     CACHE_AGE_S,
     CACHE_CHECK_S,
@@ -40,18 +37,6 @@ MAX_QUEUE = 256  # calls that Gradio has not begun yet
 KEEP_SEED = "(fresh, seed) => fresh ? seed : window.liveAudio.state.seed ?? seed"
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The parts of the page that something happens to. Gradio gives the controls their events'
-    methods at run time."""
-
-    controls: dict[str, Any]
-    send: gr.Button
-    stop: gr.Button
-    clear: gr.Button
-    own: Own | None
-
-
 def build_page(handlers: Handlers, programs: str = "") -> gr.Blocks:
     """The page, ready to launch. `programs` is the panel for those who write programs, as HTML."""
     with gr.Blocks(
@@ -60,17 +45,17 @@ def build_page(handlers: Handlers, programs: str = "") -> gr.Blocks:
         delete_cache=(CACHE_CHECK_S, CACHE_AGE_S),
         fill_width=True,
     ) as page:
-        parts = lay_out(handlers, programs)
-        wire_asking(parts)
-        wire_settings(handlers, parts)
+        wire_settings(handlers, *lay_out(handlers, programs))
         offer(handlers, Outboxes(page))
     page.queue(api_open=False, max_size=MAX_QUEUE)
     slow_down(page)
     return page
 
 
-def lay_out(handlers: Handlers, programs: str) -> Parts:
-    """Everything in the order in which it is read; the style sheet finds the places."""
+def lay_out(handlers: Handlers, programs: str) -> tuple[gr.Radio, Settings]:
+    """Everything in the order in which it is read; the style sheet finds the places. Gives those
+    controls that something happens to in Gradio: a question, however it is asked, goes to the
+    server by the page's own WebSocket (`door.py`), with what the browser reads of the controls."""
     facts = handlers.facts
     head = masthead(facts) + programs
     mode = facts.default_mode
@@ -80,14 +65,12 @@ def lay_out(handlers: Handlers, programs: str) -> Parts:
         with gr.Column(elem_id="left"):
             with gr.Column(elem_id="talk"):
                 ingest = handlers.ingest
-                asking, send, stop = composer(facts, ingest and ingest.no_hands_free)
-                inner, own = settings(facts)
+                voice = composer(facts, ingest and ingest.no_hands_free)
+                inner = settings(facts)
             with gr.Column(elem_id="said"):
                 with gr.Row(elem_id="said-head"):
                     gr.HTML('<h2 id="said-name">Conversation</h2>', apply_default_css=False)
-                    clear = gr.Button(
-                        "Clear all", size="sm", elem_id="clear", min_width=60, scale=0
-                    )
+                    gr.Button("Clear all", size="sm", elem_id="clear", min_width=60, scale=0)
                 transcript(elem_id="chat", label="Conversation", empty="Nothing said yet")
         with gr.Column(elem_id="right"):
             live_audio(
@@ -103,35 +86,22 @@ def lay_out(handlers: Handlers, programs: str) -> Parts:
             make_panel(running(facts), elem_id="panel")
     foot = f"<p>{html.escape(NOTICE)}</p>{OPEN_PROGRAMS if programs else ''}"
     gr.HTML(foot, elem_id="notice", apply_default_css=False)
-    return Parts({**asking, **inner}, send, stop, clear, own)
+    return voice, inner
 
 
-def wire_asking(parts: Parts) -> None:
-    """A question, however it is asked: the page's player takes the values of the controls to the
-    server by its own WebSocket (`door.py`). It takes two presses for one."""
-    names, controls = json.dumps([*parts.controls]), [*parts.controls.values()]
-    ask = f"(...values) => window.liveAudio.submit(values, {names})"
-    ask_typed = f"(...values) => window.liveAudio.submitTyped(values, {names})"
-    gr.on([parts.send.click, parts.controls["text"].submit], None, controls, js=ask_typed)
-    parts.controls["utterance"].spoken(None, controls, js=ask)
-    parts.stop.click(None, js="() => window.liveAudio.stop()")
-    parts.clear.click(None, js="() => window.liveAudio.clear()")
-
-
-def wire_settings(handlers: Handlers, parts: Parts) -> None:
-    """The seed that is kept, and the visitor's own voice."""
-    controls = parts.controls
-    controls["new_seed"].input(
-        None, [controls["new_seed"], controls["seed"]], controls["seed"], js=KEEP_SEED
-    )
-    if parts.own is None:
+def wire_settings(handlers: Handlers, voice: gr.Radio, parts: Settings) -> None:
+    """The seed that is kept, and the visitor's own voice. Gradio gives the controls their events'
+    methods at run time."""
+    seed, new_seed, own = parts
+    new_seed.input(None, [new_seed, seed], seed, js=KEEP_SEED)  # type: ignore[attr-defined]
+    if own is None:
         return
-    consent, sample = parts.own
+    consent, sample = own
     key = gr.Textbox("", show_label=False, label="Tab", visible=False)
     made = sample.sampled(
         take_sample(handlers),
         [consent, sample, key],
-        [controls["voice"], sample],
+        [voice, sample],
         js="(consent, sample) => [consent, sample, window.liveAudio.tab]",
         api_visibility="private",
         queue=False,

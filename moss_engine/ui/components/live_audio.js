@@ -137,48 +137,33 @@ function finish(message) {
 // Asking and stopping: what the page calls, and what becomes of a question before its reply begins.
 
 let cut = ""; // the newest reply and how much of it was heard, where it was not heard whole
-const EXPECTED_MS = 1000; // the longest that a press may take to become a question
-const typed = []; // questions that were taken out of the box and are not on their way yet: {question, ms, own}
-let since = null; // from when the next question counts, where that is no press: {ms, words}
 
-// A click or key press that asks what was typed: it does so in a moment, when the page knows its settings, of
-// which some may be its `own`. What speaks falls silent at once.
-function expect(question, ms, own = {}) {
-  player.unlock();
-  if (BUSY.includes(live.phase)) silence();
-  const pending = { question, ms, own };
-  typed.push(pending);
-  setTimeout(() => {
-    if (!typed.includes(pending)) return;
-    typed.splice(typed.indexOf(pending), 1);
-    stop();
-    giveBack(question);
-    complain(props.lost);
-  }, EXPECTED_MS);
+// The controls as they stand. What was never opened is not there, and is as the server has it.
+function chosen() {
+  const values = {};
+  for (const name of props.controls) {
+    const place = document.getElementById(name.replaceAll("_", "-"));
+    const input = place?.querySelector("input[type=radio]:checked, input[type=number], input[type=checkbox], textarea");
+    if (input) values[name] = { number: input.valueAsNumber, checkbox: input.checked }[input.type] ?? input.value;
+  }
+  return values;
 }
 
-// The next question counts from a press, or from the last word of somebody who spoke.
-function count(ms, words) {
-  since = { ms, words };
+// What was typed and sent, or said, at a time of the page's clock; it may have values of its `own`. A reply that still speaks
+// falls silent, but all that is shown stays until the question is accepted.
+function askTyped(question, ms, own) {
+  ask({ type: "response.create", values: { ...chosen(), ...own, text: question } }, { question, ms });
+}
+function askSpoken(utterance, ms, byWords) {
+  ask({ type: "response.create", values: { ...chosen(), utterance } }, { ms, byWords });
 }
 
-function submitTyped(values, names) {
-  const { question, ms, own } = typed.shift() ?? {};
-  if (question === undefined) return;
-  count(ms, false);
-  const meant = { ...own, text: question };
-  submit(names.map((name, i) => meant[name] ?? values[i]), names, question);
+// What is being said has no name yet. The server is told how it will be asked, so that it may begin the answer.
+function prepare() {
+  door.send({ type: "response.prepare", values: { ...chosen(), utterance: "now" } });
 }
 
-// Ask with the `values` of the controls of these `names`. A reply that still speaks falls silent, but all that is shown
-// stays until the question is accepted.
-function submit(given, names, question) {
-  const values = Object.fromEntries(names.map((name, i) => [name, given[i]]));
-  if (values.utterance === "now" && question === undefined) return door.send({ type: "response.prepare", values });
-  ask({ type: "response.create", values }, { question });
-}
-
-export function ask(event, { question, recorded = false } = {}) {
+export function ask(event, { question, recorded = false, ms = performance.now(), byWords = false } = {}) {
   noteCut();
   player.unlock();
   const way = soundWay(live);
@@ -187,9 +172,7 @@ export function ask(event, { question, recorded = false } = {}) {
   const heardSoFar = cut;
   door.send({ ...event, run, heard: heardSoFar, sound: way });
   if (BUSY.includes(live.phase)) breakOff("stopped", true);
-  const { ms, words } = since ?? { ms: performance.now(), words: false };
-  since = null;
-  asked = { run, clickMs: ms, byWords: words, before, recorded, question };
+  asked = { run, clickMs: ms, byWords, before, recorded, question };
   player.wait(way === "opus" ? SLOW_PREBUFFER_MS : null);
   phase("sent");
   if (gone) complain(GONE);
@@ -203,7 +186,6 @@ function giveBack(question, replaced = false) {
 
 // Silence at once, and the server is told what was heard.
 function stop() {
-  for (const { question } of typed.splice(0)) giveBack(question);
   if (!BUSY.includes(live.phase)) return;
   breakOff("stopped");
   door.send({ type: "response.cancel", heard: cut });
@@ -457,12 +439,12 @@ export function mount(place, given) {
   element.classList.toggle("la-plain", !player.exact);
   setInterval(tick, TICK_MS);
   window.liveAudio = {
-    submit, submitTyped, expect, count, stop, clear, pause, player,
+    askTyped, askSpoken, prepare, stop, clear, pause, player,
     tab,
     get door() { return door; },
     get state() { return live; },
     get asking() { return asked !== null; },
-    get busy() { return asked !== null || typed.length > 0 || BUSY.includes(live.phase); },
+    get busy() { return asked !== null || BUSY.includes(live.phase); },
     get saying() { return captions.around(heard(), live.total, rate, live.ended); },
     get heard() { return asked ? 0 : heard(); },
   };

@@ -12,6 +12,7 @@ from typing import Any
 
 import gradio as gr
 
+from moss_engine.api.controls import BY_NAME
 from moss_engine.ui.modules import component
 
 PREBUFFER_MS = 40  # of sound, with which it starts
@@ -91,6 +92,7 @@ def live_audio(
         remote_prebuffer_ms=REMOTE_PREBUFFER_MS,
         hint=hint,
         replay_bytes=replay_bytes,
+        controls=[*BY_NAME],
         wordless=WORDLESS,
         lost=LOST,
         **kwargs,

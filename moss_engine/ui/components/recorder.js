@@ -1,5 +1,4 @@
-// The recorder: joins the component with microphone and server. `trigger` is gr.HTML's; the page's player
-// is window.liveAudio, and its "liveaudio" events say what becomes of a question.
+// The recorder: joins the component with microphone and server. The page's player is window.liveAudio, and its "liveaudio" events say what becomes of a question.
 //
 //   off -> opening -> recording -> sending -> off                       a press begins, a press sends
 //   off -> opening -> listening <-> hearing                             hands-free, until it is switched off
@@ -186,7 +185,7 @@ export class Line {
 
 // ---- what it is doing
 
-let element, props, trigger; // since it was mounted
+let element, props; // since it was mounted
 const $ = (selector) => element.querySelector(selector);
 const SPARE_S = 0.5; // before the longest recording that the server takes
 const GONE = "The microphone was disconnected or is not allowed any more; connect it or allow it beside the address, then talk again.";
@@ -292,14 +291,13 @@ function heard(answer, last) {
   if (state === "listening" && answer.talking) {
     enter("hearing");
     if (BUSY.includes(live)) hold();
-    prepare();
+    if (handsFree()) window.liveAudio.prepare();
   } else if (state === "hearing" && !answer.talking) enter("listening");
   if (held && (answer.utterance || (answer.talking && answer.sure))) interrupt();
   if (held && !answer.talking) goOn();
   if (state === "recording" && seconds >= props.max_s - SPARE_S) send();
   if (answer.utterance) {
-    window.liveAudio.count(handsFree() ? line.endOf(answer.block) - 1000 * answer.silent_s : sentAt, handsFree());
-    say(answer.utterance);
+    say(answer.utterance, handsFree() ? line.endOf(answer.block) - 1000 * answer.silent_s : sentAt);
   }
   if (last) {
     gone &&= Boolean(answer.utterance);
@@ -307,26 +305,15 @@ function heard(answer, last) {
   } else show();
 }
 
-function say(utterance) {
+// What was said, up to a time of the page's clock.
+function say(utterance, ms) {
   if (taker) {
     const take = taker;
     taker = null;
     return take(utterance);
   }
   lastSaid = utterance;
-  ask();
-}
-
-function ask() {
-  props.value = lastSaid;
-  trigger("spoken");
-}
-
-// What is being said has no name yet. The server is told how it will be asked, so that it may begin the answer.
-function prepare() {
-  if (!handsFree()) return;
-  props.value = "now";
-  trigger("spoken");
+  window.liveAudio.askSpoken(utterance, ms, handsFree());
 }
 
 // Silence at once; what it was comes out in a moment.
@@ -364,8 +351,7 @@ async function sendFile(file, take = null) {
   try {
     const answer = await line.sendFile(file);
     if (begun !== mine) return;
-    if (!taker) window.liveAudio.count(chosenAt, false);
-    say(answer.utterance);
+    say(answer.utterance, chosenAt);
     enter("off");
   } catch (error) {
     if (begun === mine) failed(error.message);
@@ -440,8 +426,8 @@ function lift({ timeStamp }) {
 
 const inUse = () => document.body.dataset.input === "speech";
 
-export function mount(place, given, tell) {
-  [element, props, trigger] = [place, given, tell];
+export function mount(place, given) {
+  [element, props] = [place, given];
   capture.rateHz = props.rate_hz;
   const talkButton = $(".rec-talk");
   talkButton.addEventListener("pointerdown", (event) => {
@@ -458,7 +444,7 @@ export function mount(place, given, tell) {
     sendFile(target.files[0]);
     target.value = "";
   });
-  $(".rec-again").addEventListener("click", ask);
+  $(".rec-again").addEventListener("click", ({ timeStamp }) => say(lastSaid, timeStamp));
   document.addEventListener("keydown", (event) => {
     if (event.isComposing || document.querySelector("dialog[open], :popover-open")) return;
     if (event.key === "Escape" && state !== "off") quiet();

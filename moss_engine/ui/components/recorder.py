@@ -1,7 +1,6 @@
 """Recorder: a Gradio component that records a question, by a button or hands-free, or takes a file.
 
-Its value is the name of what was said (`moss_engine.ui.audio_in.ingest`). The sound itself goes to
-the server while it is being said, as 16-bit PCM at 16 kHz made by an AudioWorklet, so nothing is
+The sound goes to the server while it is being said, as 16-bit PCM at 16 kHz made by an AudioWorklet, so nothing is
 left to send when the last word is over, and no format of a browser has to be understood.
 """
 
@@ -37,12 +36,5 @@ TEMPLATE = """
 def recorder(*, max_s: float, no_hands_free: str | None, **kwargs: Any) -> gr.HTML:
     """`no_hands_free` is the sentence that says why hands-free talking is not offered, or None."""
     return component(
-        "recorder",
-        TEMPLATE,
-        "spoken",
-        value="",
-        max_s=max_s,
-        rate_hz=RATE_HZ,
-        no_hands_free=no_hands_free,
-        **kwargs,
+        "recorder", TEMPLATE, max_s=max_s, rate_hz=RATE_HZ, no_hands_free=no_hands_free, **kwargs
     )

@@ -207,6 +207,7 @@ export function mount(place) {
     before = [];
     rest();
     take([]);
+    window.liveAudio.clear();
   });
   element.tabIndex = 0;
   element.setAttribute("role", "region");

@@ -32,20 +32,19 @@ PROBLEM = (
 )
 
 
-def composer(
-    facts: ServiceInfo, no_hands_free: str | None
-) -> tuple[dict[str, gr.components.Component], gr.Button, gr.Button]:
+def composer(facts: ServiceInfo, no_hands_free: str | None) -> gr.Radio:
     """The controls of a question, and the buttons that send and stop: one place, one at a time.
-    `no_hands_free` is as for a `recorder`."""
+    `no_hands_free` is as for a `recorder`. Gives the voices to choose from."""
     with gr.Column(elem_id="composer"):
         hint = '<p class="heard-only" id="hint" role="status"></p>'
         gr.HTML(f'<h2 class="heard-only">Ask</h2>{hint}', apply_default_css=False)
-        mode = gr.Radio(
+        gr.Radio(
             [(mode.label, mode.name) for mode in facts.modes],
             value=facts.default_mode.name,
             label="Mode",
             show_label=False,
             container=False,
+            interactive=True,
             elem_id="mode",
             elem_classes=["by-switches"] if switched(facts) else [],
         )
@@ -53,7 +52,7 @@ def composer(
         verb, wish = ask_words(facts.default_mode)
         # One line, so that Enter sends; the style sheet makes it taller. Of any length: a browser
         # would cut what is too long without a word.
-        text = gr.Textbox(
+        gr.Textbox(
             "",
             show_label=False,
             label="Your text",
@@ -61,10 +60,11 @@ def composer(
             lines=1,
             max_lines=7,
             container=False,
+            interactive=True,
             autofocus=True,
             elem_id="text",
         )
-        talk = recorder(
+        recorder(
             max_s=facts.max_speech_s,
             no_hands_free=no_hands_free,
             elem_id="recorder",
@@ -73,40 +73,42 @@ def composer(
         )
         with gr.Row(elem_id="send-row"):
             gr.HTML(KEYS, apply_default_css=False)
-            stop = gr.Button("Stop", elem_id="stop", min_width=110, scale=0)
-            send = gr.Button(verb, variant="primary", elem_id="send", min_width=110, scale=0)
+            gr.Button("Stop", elem_id="stop", min_width=110, scale=0)
+            gr.Button(verb, variant="primary", elem_id="send", min_width=110, scale=0)
         gr.HTML(NEXT + PROBLEM, elem_id="problem", apply_default_css=False)
         voice = voices(facts)
     gr.HTML(examples(facts), elem_id="examples", apply_default_css=False)
-    return {"text": text, "mode": mode, "utterance": talk, **voice}, send, stop
+    return voice
 
 
-def voices(facts: ServiceInfo) -> dict[str, gr.components.Component]:
+def voices(facts: ServiceInfo) -> gr.Radio:
     """Who speaks, as cards that can be heard, and how fast."""
     with gr.Row(elem_id="voices"):
-        return {
-            "voice": gr.Radio(
-                list(facts.voices),
-                value=facts.voices[0],
-                label="Voice",
-                container=False,
-                elem_id="voice",
-                min_width=120,
-                visible=len(facts.voices) > 1 or facts.clones_voices,
-            ),
-            "speed": slider(BY_NAME["speed"], 1.0, visible=facts.speeds is not None),
-        }
+        voice = gr.Radio(
+            list(facts.voices),
+            value=facts.voices[0],
+            label="Voice",
+            container=False,
+            interactive=True,
+            elem_id="voice",
+            min_width=120,
+            visible=len(facts.voices) > 1 or facts.clones_voices,
+        )
+        slider(BY_NAME["speed"], 1.0, visible=facts.speeds is not None)
+    return voice
 
 
-def slider(control: Control, value: float, *, visible: bool = True) -> gr.Slider:
+def slider(control: Control, value: float, *, visible: bool = True) -> None:
     """The input of a number, with what it does in one sentence."""
-    return gr.Slider(
+    gr.Slider(
         control.low,
         control.high,
         value=value,
         step=control.step,
         label=control.label,
         info=control.help,
+        interactive=True,
+        elem_id=control.name.replace("_", "-"),
         min_width=150,
         visible=visible,
     )

@@ -11,6 +11,7 @@ from moss_engine.ui.parts.composer import slider
 from moss_engine.ui.parts.words import CONSENT
 
 Own = tuple[gr.Checkbox, gr.HTML]
+Settings = tuple[gr.Number, gr.Checkbox, Own | None]
 
 HEADS = (
     (
@@ -22,26 +23,26 @@ HEADS = (
 )
 
 
-def settings(facts: ServiceInfo) -> tuple[dict[str, gr.components.Component], Own | None]:
-    """The controls, by their names in the form, and the parts that take an own voice."""
-    controls: dict[str, gr.components.Component] = {}
+def settings(facts: ServiceInfo) -> Settings:
+    """Gives the seed, whether it changes, and the parts that take an own voice."""
     told = any(mode.own_system for mode in facts.modes)
     classes = [] if told or facts.clones_voices else ["for-engine"]  # all of it is sampling
     with gr.Accordion("Settings", open=False, elem_id="settings", elem_classes=classes):
         own = own_voice(facts)
-        controls["system"] = gr.Textbox(
+        gr.Textbox(
             "",
             label="System prompt: what the model is told before the conversation",
             lines=2,
             max_lines=5,
+            interactive=True,
             elem_id="system",
             max_length=facts.max_text_chars,
             visible=told,
         )
         with gr.Column(elem_id="sampling"):
-            controls["max_rows"] = longest(facts)
+            longest(facts)
             with gr.Row():
-                controls["seed"] = gr.Number(
+                seed = gr.Number(
                     0,
                     label="Seed",
                     info=BY_NAME["seed"].help,
@@ -51,39 +52,39 @@ def settings(facts: ServiceInfo) -> tuple[dict[str, gr.components.Component], Ow
                     min_width=120,
                     elem_id="seed",
                 )
-                controls["new_seed"] = gr.Checkbox(
+                new_seed = gr.Checkbox(
                     True, label="New seed for every reply", min_width=160, elem_id="new-seed"
                 )
             for channel in HEADS:
-                controls |= sampling(facts, *channel)
-    return controls, own
+                sampling(facts, *channel)
+    return seed, new_seed, own
 
 
-def longest(facts: ServiceInfo) -> gr.Slider:
+def longest(facts: ServiceInfo) -> None:
     rows_per_s = facts.sample_rate_hz / facts.samples_per_code
-    return gr.Slider(
+    gr.Slider(
         16,
         max(4096, facts.sampling.max_rows),
         value=facts.sampling.max_rows,
         step=1,
+        interactive=True,
+        elem_id="max-rows",
         min_width=160,
         label="Longest reply",
         info=f"In rows, the steps of the model: {rows_per_s:g} are a second of speech.",
     )
 
 
-def sampling(facts: ServiceInfo, name: str, title: str, does: str) -> dict[str, gr.Slider]:
+def sampling(facts: ServiceInfo, name: str, title: str, does: str) -> None:
     """The sliders of one head."""
     path, channel = (
         ("audio", facts.sampling.audio) if name == "speech" else ("text", facts.sampling.text)
     )
     gr.HTML(f'<h3 id="{name}-head">{title}</h3><p class="does">{does}</p>', apply_default_css=False)
     with gr.Row(elem_id=f"{name}-sampling"):
-        return {
-            control.name: slider(control, getattr(channel, control.path[1]))
-            for control in BY_NAME.values()
-            if control.path[:-1] == (path,)
-        }
+        for control in BY_NAME.values():
+            if control.path[:-1] == (path,):
+                slider(control, getattr(channel, control.path[1]))
 
 
 def own_voice(facts: ServiceInfo) -> Own | None:

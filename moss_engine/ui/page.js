@@ -42,17 +42,20 @@ function restoreDraft() {
 const TWICE_MS = 500;
 let sent = { text: "", at: -Infinity };
 const twice = () => performance.now() - sent.at < TWICE_MS;
-function askOnce(text, { ms, own, pointer = false }) {
+function allows(text) {
   const repeated = (twice() || window.liveAudio.asking) && (!text.trim() || text === sent.text);
-  if (repeated || !mayAsk(text)) return false;
+  return !repeated && mayAsk(text);
+}
+function ask(text, { ms, own, pointer = false }) {
   sent = { text, at: performance.now(), pointer };
   window.liveAudio.askTyped(text, ms, own);
-  return true;
 }
+const askOnce = (text, how) => allows(text) && ask(text, how);
 function press(event) {
-  const { timeStamp: ms, detail } = event;
-  if (!askOnce(box().value, { ms, pointer: detail > 0 })) return;
+  const text = box().value;
+  if (!allows(text)) return;
   type("");
+  ask(text, { ms: event.timeStamp, pointer: event.detail > 0 });
   stay(event);
 }
 // Of Send and Stop one takes the other's place; whoever pressed it by a key is in the box, as keys are nowhere otherwise.

@@ -75,7 +75,7 @@ _FLOAT32 = {
     "join": (8, 64, 8, 8, 1),
     "feed": (8, 64, 16, 8, 1),
 }
-_UP_TO_80_ROWS = {
+_UP_TO_40_ROWS = {
     "convolve": (8, 64, 1, 4),
     "wide": (8, 64, 1, 4),
     "bend": (8, 64, 1, 4),
@@ -84,7 +84,8 @@ _UP_TO_80_ROWS = {
     "join": (16, 64, 8, 4),
     "feed": (8, 128, 8, 8),
 }
-_UP_TO_80_ROWS_SMALL = {**_UP_TO_80_ROWS, "feed": (8, 64, 8, 8)}
+_UP_TO_80_ROWS = {**_UP_TO_40_ROWS, "attend": (16, 64, 4, 4)}
+_UP_TO_80_ROWS_SMALL = {**_UP_TO_40_ROWS, "feed": (8, 64, 8, 8)}
 _MORE_ROWS_SMALL = {
     "convolve": (32, 64, 1, 4),
     "wide": (32, 64, 1, 4),
@@ -98,7 +99,7 @@ _UP_TO_160_ROWS = {
     "convolve": (16, 128, 1, 8),
     "wide": (16, 64, 1, 4),
     "bend": (8, 64, 1, 4),
-    "query": (8, 128, 1, 8),
+    "query": (16, 256, 1, 8),
     "attend": (32, 64, 2, 8, 3),
     "join": (16, 64, 8, 4),
     "feed": (16, 128, 8, 8),
@@ -116,7 +117,7 @@ _MORE_ROWS = {
     "convolve": (32, 128, 1, 8),
     "wide": (32, 64, 1, 4),
     "bend": (32, 128, 1, 8),
-    "query": (32, 256, 1, 8),
+    "query": (8, 0, 1, 4),
     "attend": (64, 64, 1, 4, 3),
     "join": (64, 128, 4, 8),
     "feed": (32, 128, 4, 8),
@@ -126,7 +127,7 @@ _MANY_ROWS = {
     "wide": (64, 128, 1, 8),
     "bend": (64, 256, 1, 8),
     "query": (8, 0, 1, 4),
-    "attend": (128, 64, 1, 8, 2),
+    "attend": (128, 64, 1, 8, 3),
     "join": (0, 0, 1, 0),
     "feed": (8, 0, 1, 4),
 }
@@ -162,7 +163,7 @@ def plan_of(rows: int, dtype: torch.dtype, shared_bytes: int) -> Plan:
     elif is_small:
         tiles = _UP_TO_80_ROWS_SMALL if rows <= 80 else _MORE_ROWS_SMALL
     elif rows <= 80:
-        tiles = _UP_TO_80_ROWS
+        tiles = _UP_TO_40_ROWS if rows <= 40 else _UP_TO_80_ROWS
     elif rows <= 320:
         tiles = _UP_TO_160_ROWS if rows <= 160 else _UP_TO_320_ROWS
     else:

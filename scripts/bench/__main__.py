@@ -7,7 +7,8 @@ To add a bench: write scripts/bench/NAME.py with `add_options(parser)` and `run(
 `report.add(figure_ms=...)` as soon as there is something to add, and enter NAME with one line in
 BENCHES. Listeners come from `listeners`, the page in Chromium from `browser`, the program in a
 process of its own from `program`, times on a GPU from `gpu`. Write with --out into assets/bench
-what a document cites; `python -m scripts.dev.readme --write` makes the tables.
+what a document cites, and into headlines.md where it is cited; `python -m scripts.dev.readme
+--write` makes the tables.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""The measurements of assets/bench as tables: what a visitor wants to know in docs/speed.md, and
-the summary in README.md. `scripts.dev.readme` writes them."""
+"""The measurements of assets/bench in their places: headlines.md, what a visitor wants to know in
+docs/speed.md, and summary.md, for README.md. `scripts.dev.readme` writes them."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -16,14 +17,13 @@ from moss_engine.config import REPO_ROOT
 FOLDER = REPO_ROOT / "assets" / "bench"
 IN_TIME_RTF = 0.9
 """A level of load is in real time if no chunk was late and every reply was made so much faster."""
-JUDGES = ("distillmos", "dnsmos")
 
 Report = dict[str, Any]
 Rows = Iterable[Sequence[object]]
 
 
 def table(heads: Sequence[str], rows: Rows) -> list[str]:
-    """Lines of a Markdown table; the one way in which one is written."""
+    """Lines of a Markdown table."""
     shown = [f"| {' | '.join('' if cell is None else str(cell) for cell in row)} |" for row in rows]
     return [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *shown]
 
@@ -32,22 +32,38 @@ Reports = dict[str, Report]
 """What every file of FOLDER holds, by its name without .json."""
 
 
-def drawn(make: Callable[[Reports], str]) -> str:
-    """What `make` draws from all measurements; raises MossError where one is missing or
-    incomplete."""
+def drawn(name: str) -> str:
+    """The document NAME.md with the figures of all measurements in their places; raises MossError
+    where one is missing or incomplete."""
     try:
-        return make({
+        reports = {
             path.stem: json.loads(path.read_text(encoding="utf-8"))
             for path in sorted(FOLDER.glob("*.json"))
-        })  # fmt: skip
+        }
+        text = Path(__file__).with_name(f"{name}.md").read_text(encoding="utf-8")
+        return text.format(**reports, made=Made(reports)).strip()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MossError(
             f"{FOLDER} lacks a measurement, or a part of one ({error!r}); measure again."
         ) from None
 
 
-def shown(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+class Made:
+    """What the functions of MADE make: "NAME" of all reports, "NAME report ..." of one."""
+
+    def __init__(self, reports: Reports):
+        self._reports = reports
+
+    def __getitem__(self, name: str) -> Any:
+        function, *of = name.split()
+        given = (self._reports[of[0]], *of[1:]) if of else (self._reports,)
+        made = MADE[function](*given)
+        return "\n".join(made) if isinstance(made, list) else made
+
+
+def apart(parts: Iterable[list[str]]) -> str:
+    """Parts with an empty line between them."""
+    return "\n\n".join("\n".join(part) for part in parts)
 
 
 def load_table(loads: list[Report]) -> list[str]:
@@ -73,41 +89,16 @@ def spread(load: Report, name: str, form: str) -> str:
     return f"{figures['p50']:{form}} / {figures['p95']:{form}}"
 
 
-def headlines() -> str:
-    """The tables of docs/speed.md."""
-    return drawn(lambda reports: "\n\n".join("\n".join(part) for part in parts_of(reports)))
-
-
-def parts_of(reports: Reports) -> Iterator[list[str]]:
-    yield from load_parts(reports)
-    yield voice_part(reports["nano"])
-    yield exchange_part(reports["exchange"], reports["page"])
-    yield talk_part(reports["hands_free"])
-    yield echo_part(reports["echo"])
-    yield judge_part(reports["turn_judge"])
-    yield turns_part(reports)
-    yield full_part(reports)
-    yield side_by_side(reports)
-    yield packed_part(reports["h200_packed"])
-    for report in reports.values():
-        if "streams" in report:
-            yield stream_part(report["streams"])
-        if "torch_runtime" in report:
-            yield engine_part(report)
-    yield parity_part(reports)
-    yield text_part(reports["patterns"])
-
-
-def load_parts(reports: Reports) -> list[list[str]]:
+def load_parts(reports: Reports) -> str:
     """A whole program under load: a table for each machine that measured some."""
     by_machine: dict[str, list[Report]] = {}
     for report in reports.values():
         if isinstance(report.get("load"), list):
             by_machine.setdefault(machine_of(report["machine"]), []).extend(report["load"])
-    return [
+    return apart(
         [f"**The built-in voice**, {title}", "", *load_table(loads)]
         for title, loads in by_machine.items()
-    ]
+    )
 
 
 def machine_of(values: Report) -> str:
@@ -117,75 +108,6 @@ def machine_of(values: Report) -> str:
         device = f"{values['cpu']}, {values['cores']} cores"
     runtime = f"{values['runtime']} {values['version']}"
     return f"{device}, {runtime}, {values['dtype']}, checkpoint {values['checkpoint']}"
-
-
-def voice_part(voice: Report) -> list[str]:
-    """How well the built-in voices are understood, and how good they sound to two judges, step by
-    step from their teacher to whole replies."""
-    steps = {
-        "the teacher, Harvard sentences": "teacher",
-        "vocoder alone, from true mels": "true_mel",
-        "codec and vocoder": "copy_synthesis",
-        "whole replies, Harvard sentences": "harvard",
-        "whole replies, everyday sentences": "everyday",
-    }
-    voices = {"Ada": "", "Ben": "_ben"}
-
-    def judged(judge: str, step: str) -> str:
-        return f"{voice[f'{judge}_{step}']:.2f} ({voice[f'{judge}_{step}_worst']:.2f})"
-
-    heads = [f"{name}, {judge}" for name in voices for judge in ("DistillMOS", "DNSMOS")]
-    rows = [
-        (what, *(judged(judge, step + end) for end in voices.values() for judge in JUDGES))
-        for what, step in steps.items()
-    ]
-    wrong = "; ".join(
-        f"of {name} {voice[f'wer_everyday{end}_percent']} % of the words of everyday sentences and "
-        f"{voice[f'wer_harvard{end}_percent']} % of the Harvard sentences'"
-        for name, end in voices.items()
-    )
-    return [
-        f"- A recogniser ({voice['recogniser']}) mistakes {wrong}.",
-        f"- The page takes {voice['app_memory_mb']} MB of memory.",
-        "",
-        "Judged by two predictors of opinions, from 1 to 5, the mean and the worst sentence:",
-        "",
-        *table(("what is heard", *heads), rows),
-    ]
-
-
-def talk_part(talk: Report) -> list[str]:
-    """How fast the page reacts to a voice."""
-    what = {
-        "first_sound": "Hands-free, from the last word to the first sound of the answer",
-        "silence": "From the first sound of speech over an answer until it is silent",
-    }
-    return [
-        f"- {words}: {talk[f'{name}_median_ms']:.0f} ms, at worst "
-        f"{talk[f'{name}_worst_ms']:.0f} ms in {talk['turns']} turns."
-        for name, words in what.items()
-    ]
-
-
-def exchange_part(asked: Report, visited: Report) -> list[str]:
-    """How soon the page is there and answers, in Chromium on the same two cores."""
-
-    def at(report: Report, name: str) -> str:
-        return f"{report[f'{name}_median_ms']:.0f} / {report[f'{name}_worst_ms']:.0f}"
-
-    rows = [
-        ("a visit until the page is painted", at(visited, "first_paint")),
-        ("until it can be used", at(visited, "usable")),
-        ("from the key to the first sound, from rest", at(asked, "from_rest")),
-        ("the same over a reply that sounds", at(asked, "over")),
-        ("until that one is silent", at(asked, "fade")),
-        ("from the server's first sound to the ear", at(visited, "server_to_ear")),
-        ("what the page shows, against what was heard", at(asked, "page_off")),
-    ]
-    head = (f"the page in Chromium, {asked['machine']}, by an outer clock", "ms, median / worst")
-    lost = f"{asked['quick_lost']} of 200 sentences typed in a row are lost"
-    gaps = f"60 replies of four pages at once have {asked['four_gaps']} gaps"
-    return [*table(head, rows), "", f"{lost}; {gaps}, all on the same two cores."]
 
 
 def echo_part(found: Report) -> list[str]:
@@ -253,15 +175,10 @@ def turns_part(reports: Reports) -> list[str]:
             ))  # fmt: skip
     head = ("turn detection", "turns", "last word to first sound, ms, p50 / p95", "torn",
             "sounded before, hesitating", "at soft places", "gaps")  # fmt: skip
-    alone = reports["turns"]
     return [
-        f"Turns through `/v1/realtime`, from outside, {alone['machine']}:",
+        f"Turns through `/v1/realtime`, from outside, {reports['turns']['machine']}:",
         "",
         *table(head, sorted(rows, key=lambda row: "server" in str(row[0]))),
-        "",
-        "Of the answers that are begun before the turn of one person is over, "
-        f"{ahead_share(alone):.0f} % are thrown away; {alone['wasted_s_a_minute']} seconds of a "
-        "minute of talk are worked for them.",
     ]
 
 
@@ -269,29 +186,6 @@ def ahead_share(found: Report) -> float:
     """Percent of the answers begun that nobody was told of."""
     ahead = found["ahead"]
     return 100 * ahead["thrown_away"] / max(1, ahead["released"] + ahead["thrown_away"])
-
-
-def full_part(reports: Reports) -> list[str]:
-    """The full size beside its steps: the codec, the memory, and how many are served."""
-    codec, moss = reports["h200_codec"], reports["h200_moss"]
-    first, last = (codec[f"chunk_of_1_{part}_tenth_p50_ms"] for part in ("first", "last"))
-    found = {
-        "everything within a 24 GB card, GB": reports["h200_budget"]["reserved_peak_gb"],
-        "codec, 5 codes of one reply, ms": codec["chunk_of_1_p50_ms"],
-        "codec, 5 codes of 16 replies, ms": codec["chunk_of_16_p50_ms"],
-        "codec, 5 codes of 64 replies, ms": codec["another_start"]["chunk_of_64_p50_ms"],
-        "codec, end of 60 s against its start": last / first,
-        "codec, encode 10 s, ms": codec["encode_10_s_p50_ms"],
-        "codec in 16 bit, MB": codec["float16_one_voice_one_reply_mb"],
-        "4 s of speech to first sound, ms": moss["speech_in_4_s_first_sound_p50_ms"],
-        "listeners without a late chunk": held(moss),
-        "listeners in real time, every reply in 0.9 of its length": most_in_time(moss),
-        "the same on an H100": most_in_time(reports["h100_moss"]),
-        "listeners in real time, stand-in codec": most_in_time(reports["h200_full_size"]),
-    }
-    title = "**The full size on one NVIDIA H200**, with random weights and the published codec"
-    rows = [(name, shown(value)) for name, value in found.items()]
-    return [title, "", *table(("what", "measured"), rows)]
 
 
 def loads_of(report: Report) -> list[Report]:
@@ -352,9 +246,9 @@ def packed_part(found: Report) -> list[str]:
     return [title, "", *table(("ms", "bfloat16", "int8", "int4"), rows)]
 
 
-def stream_part(streams: Report) -> list[str]:
+def stream_part(report: Report) -> list[str]:
     """Many listeners of the full size."""
-    setup = streams["setup"]
+    streams, setup = report["streams"], report["streams"]["setup"]
     memory = f"; {streams['memory_gib']:.0f} GiB in all" if "memory_gib" in streams else ""
     lines = [
         f"**Listeners of the full size**, codec: {streams['codec']}",
@@ -412,50 +306,6 @@ def parity_part(reports: Reports) -> list[str]:
     return [title, "", *table(heads, rows)]
 
 
-def text_part(found: Report) -> list[str]:
-    """What texts take that are made to take long."""
-    shown = {"spoken_text": "what is said", "doubt": "its language", "calculator": "a sum"}
-    rows = [(what, found[n]["worst_ms"], found[n]["growth"] or "-") for n, what in shown.items()]
-    title = f"The worst of {found['patterns']} texts of {found['characters']:,} characters"
-    return [f"{title}:", "", *table(("found is", "processor, ms", "most by a doubling"), rows)]
-
-
-# The README's one table
-
-
-def summary() -> str:
-    """The built-in voice beside the full size."""
-    return drawn(lambda reports: "\n".join(summary_of(reports)))
-
-
-def summary_of(reports: Reports) -> list[str]:
-    cpu, voice = reports["cpu"], reports["nano"]
-    full, moss = reports["h200_full_size"], reports["h200_moss"]
-    decode_ms = next(
-        f["median_ms"]
-        for f in full["figures"]
-        if (f["name"], f["note"], f["dtype"]) == ("decode step, batch 1", "device", "bfloat16")
-    )
-    rows = [
-        ("time to first audio, median", f"{first(cpu, 'ttfa_ms'):.0f} ms",
-         f"{first(moss, 'ttfa_ms'):.0f} ms"),
-        ("real-time factor of one reply, median", f"{first(cpu, 'rtf'):.2f}",
-         f"{first(moss, 'rtf'):.2f}"),
-        ("listeners at a time without a gap", most_in_time(cpu), held(moss)),
-        ("the same with a stand-in for the codec, a BigVGAN of 116 M", "", held(full)),
-        ("decode step of one reply", "", f"{decode_ms:.3g} ms"),
-        ("words that a recogniser mistakes, of either voice",
-         f"{voice['wer_everyday_percent']:.3g}, {voice['wer_everyday_ben_percent']:.3g} %",
-         "not known"),
-        ("how good they sound, by DistillMOS, 1 to 5",
-         f"{voice['distillmos_harvard']:.3g}, {voice['distillmos_harvard_ben']:.3g}", "not known"),
-        ("memory", f"{voice['app_memory_mb']:.3g} MB",
-         f"{moss['streams']['memory_gib']:.3g} GiB"),
-    ]  # fmt: skip
-    heads = ("", "built-in voice, 2 CPU cores", "full size, random weights, one H200")
-    return table(heads, rows)
-
-
 def first(report: Report, name: str) -> float:
     """The median of one listener."""
     loads = (load for load in loads_of(report) if load["concurrency"] == 1)
@@ -471,3 +321,38 @@ def held(report: Report) -> str:
             start = run["start"].partition(",")[0]
             starts[start] = starts.get(start, True) and not run["late_chunks"]
     return f"{most}, on {1 + sum(starts.values())} of {1 + len(starts)} starts of a machine"
+
+
+def codec_growth(found: Report) -> float:
+    """The end of a long reply against its start."""
+    first, last = (found[f"chunk_of_1_{part}_tenth_p50_ms"] for part in ("first", "last"))
+    return last / first
+
+
+def decode_ms(found: Report) -> float:
+    """One reply's step."""
+    step = ("decode step, batch 1", "device", "bfloat16")
+    figures = found["figures"]
+    return next(f["median_ms"] for f in figures if (f["name"], f["note"], f["dtype"]) == step)
+
+
+def grown(found: Report, name: str) -> float | str:
+    """The most that a doubling of texts made of a time."""
+    return found[name]["growth"] or "-"
+
+
+def engine_parts(reports: Reports) -> str:
+    """Listeners of the full size, and engine files, report by report."""
+    draws = {"streams": stream_part, "torch_runtime": engine_part}
+    return apart(
+        draws[key](report) for report in reports.values() for key in draws if key in report
+    )
+
+
+MADE: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        load_parts, echo_part, judge_part, turns_part, ahead_share, codec_growth, held,
+        most_in_time, first, decode_ms, grown, side_by_side, packed_part, engine_parts, parity_part,
+    )
+}  # fmt: skip

@@ -10,12 +10,13 @@ import ast
 import dataclasses
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from moss_engine.api.errors import MossError
 from moss_engine.config import REPO_ROOT, ClusterConfig, EngineConfig, TalkConfig
 from moss_engine.ui.config import PageConfig
-from scripts.bench.report import headlines, summary
+from scripts.bench.report import drawn
 from scripts.command import make_parser, run_command
 
 README = REPO_ROOT / "README.md"
@@ -113,11 +114,11 @@ def figures() -> str:
 
 
 SECTIONS: dict[str, Callable[[], str]] = {
-    "summary": summary,
+    "summary": partial(drawn, "summary"),
     "tree": tree,
     "options": options,
     "figures": figures,
-    "benchmarks": headlines,
+    "benchmarks": partial(drawn, "headlines"),
 }
 PLACES = {
     README: ("summary",),

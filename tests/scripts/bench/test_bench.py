@@ -14,7 +14,7 @@ from moss_engine.api.errors import MossError
 from moss_engine.api.metrics import RequestMetrics
 from scripts.bench.__main__ import BENCHES, listing, main
 from scripts.bench.common import Report, levels, names_of, whole_numbers
-from scripts.bench.report import headlines, held, most_in_time
+from scripts.bench.report import drawn, held, most_in_time
 from scripts.sentences import sentence
 
 
@@ -89,7 +89,7 @@ def test_what_is_no_measurement_is_refused(text, tmp_path, monkeypatch):
     monkeypatch.setattr("scripts.bench.report.FOLDER", tmp_path)
     (tmp_path / "bad.json").write_text(text)
     with pytest.raises(MossError, match="lacks a measurement, or a part of one"):
-        headlines()
+        drawn("headlines")
 
 
 def test_a_checkpoint_is_measured_and_written(tiny_checkpoint: Path, tmp_path: Path, capsys):

@@ -6,7 +6,6 @@ import base64
 import http.client
 import io
 import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -291,56 +290,6 @@ def test_functions_need_a_chat_server(url, service, fields):
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "no_tools")
     assert "--brain" in answer.json()["error"]["message"] and service.requests == []
     assert post(url, tools=[WEATHER], tool_choice="none").status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("change", "status", "param", "sentence"),
-    [
-        ({"model": "dall-e-3"}, 404, "model", "ask for 'scripted'"),
-        ({"n": 2}, 400, "n", "n is '2'; send 1"),
-        ({"tools": [{"type": "custom"}]}, 400, "tools[0].type", "'custom'; send 'function'"),
-        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, 400,
-         "tools[0].function.name", "must match "),
-        ({"functions": []}, 400, "functions", "not served here; leave it out"),
-        ({"max_tokens": 0}, 400, "max_tokens", "^max_tokens must be greater than or equal to 1"),
-        ({"max_completion_tokens": 50_000}, 400, "max_completion_tokens",
-         "^max_completion_tokens must be less than or equal to 40960"),
-        ({"logprobs": True}, 400, "logprobs", "send False"),
-        ({"response_format": {"type": "json_object"}}, 400, "response_format.type", "send 'text'"),
-        ({"modalities": ["image"]}, 400, "modalities[0]", "send 'text' or 'audio'"),
-        ({"audio": {"format": "wav"}}, 400, "audio", 'send "modalities"'),
-        ({**SPOKEN, "stream": True}, 400, "audio.format", 'send "format": "pcm16"'),
-        ({**SPOKEN, "audio": {"format": "aac"}}, 400, "audio.format", "'aac'; send"),
-        ({"stream_options": {"include_usage": True}}, 400, "stream_options", '"stream": true'),
-        ({"messages": []}, 400, "messages", "holds too few; send 1 or more"),
-        ({"messages": [{"role": "robot", "content": ""}]}, 400, "messages[0]",
-         "of a kind that is not served here; send system or developer or user or assistant or"),
-        ({"messages": [{"role": "user"}]}, 400, "messages[0].content", "is missing"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400,
-         "messages[0].content[0]", "send text or input_audio"),
-        ({"messages": [{"role": "user", "content": [{"type": "text", "text": 1}]}]}, 400,
-         "messages[0].content[0].text", "valid string"),
-        ({"messages": [{"role": "user", "content": [
-            {"type": "input_audio", "input_audio": {"data": "%", "format": "wav"}}]}]}, 400,
-         "messages[0]", "is no base64"),
-        ({"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {
-            "data": "data:audio/wav;base64,AAAA", "format": "wav"}}]}]}, 400,
-         "messages[0]", "only what follows its comma"),
-        ({"messages": [{"role": "user", "content": [
-            {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}]}]}, 400,
-         "messages[0]", "no audio file"),
-        ({"messages": [*ASKED, {"role": "assistant", "audio": {"id": "audio_1"}}, *ASKED]}, 400,
-         "messages[1]", "send its words as content instead"),
-        ({"messages": [*ASKED, {"role": "assistant"}, *ASKED]}, 400, "messages[1]", "its content"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_is_named(url, service, change, status, param, sentence):
-    body = {"model": MODEL, "messages": ASKED, **change}
-    answer = httpx.post(f"{url}/v1/chat/completions", json=body)
-    error = answer.json()["error"]
-    assert (answer.status_code, error["param"]) == (status, param), error
-    assert re.search(sentence, error["message"]), error["message"]
-    assert service.requests == []
 
 
 def test_hanging_up_on_a_whole_answer_stops_it_too(url, service):

@@ -8,10 +8,12 @@ import base64
 import copy
 import json
 import random
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -86,50 +88,28 @@ def test_a_failure_is_the_error_of_its_code(code, kind):
     assert (told.code, told.message) == (kind.code, "It is so; ask again.")
 
 
-SPEECH = {"model": "scripted", "input": "Good morning.", "voice": "default", "seed": 1}
-CHAT = {
-    "model": "scripted",
-    "messages": [
-        {"role": "system", "content": "Be kind."},
-        {"role": "user", "content": [{"type": "text", "text": "Hello."}]},
-        {"role": "assistant", "content": "Hello."},
-        {"role": "user", "content": "How are you?"},
+KNOWN = json.loads(Path(__file__).with_name("bodies.json").read_text(encoding="utf-8"))
+"""What programs send; and by its path what is wrong with a body behind a change, told by status,
+param and message."""
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "param", "sentence"),
+    [
+        (door["path"], {**door["right"], **change}, *told)
+        for door in KNOWN["wrong"]
+        for change, *told in door["rows"]
     ],
-    "modalities": ["text", "audio"],
-    "audio": {"voice": "default", "format": "pcm16"},
-    "stream": True,
-    "stream_options": {"include_usage": True},
-}
-RECORDING = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
-HEARD = {"model": "scripted", "messages": [{"role": "user", "content": [RECORDING]}]}
-RESULT = {"type": "function_call_output", "call_id": "c1", "output": "Sunny."}
-CALLED = {
-    "model": "scripted",
-    "instructions": "Be kind.",
-    "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hello."}]}, RESULT],
-    "tools": [{"type": "function", "name": "get", "parameters": {"type": "object"}}],
-    "tool_choice": {"type": "function", "name": "get"},
-    "stream": True,
-}
-BODIES = (
-    ("audio/speech", SPEECH),
-    ("chat/completions", CHAT),
-    ("chat/completions", HEARD),
-    ("responses", CALLED),
 )
-ITEM = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello."}]}
-EVENTS: tuple[dict[str, Any], ...] = (
-    {"type": "session.update", "session": {"output_modalities": ["audio"], "audio": {
-        "input": {"turn_detection": {"type": "server_vad", "threshold": 0.5}},
-        "output": {"voice": "default", "speed": 1.0}}, "max_output_tokens": "inf"}},
-    {"type": "input_audio_buffer.append", "audio": "AAAAAA=="},
-    {"type": "input_audio_buffer.commit"},
-    {"type": "conversation.item.create", "previous_item_id": "root", "item": ITEM},
-    {"type": "conversation.item.truncate", "item_id": "x", "content_index": 0, "audio_end_ms": 9},
-    {"type": "conversation.item.delete", "item_id": "x"},
-    {"type": "response.create", "response": {"output_modalities": ["text"]}},
-    {"type": "response.cancel", "response_id": "x"},
-)  # fmt: skip
+def test_what_is_wrong_is_named(url, service, path, body, status, param, sentence):
+    answer = httpx.post(f"{url}/v1/{path}", json=body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (status, param), error
+    assert error["type"] == "invalid_request_error" and error["code"]
+    assert re.search(sentence, error["message"]), error["message"]
+    assert service.requests == []
+
+
 ODD: tuple[Any, ...] = (
     None, True, 0, -1, 1.5, 10**30, "", "x", "\u0000", "😀" * 50, "\ud800", "a" * 5000, [], {},
     [[]], [None], {"x": 1}, [{"type": "text"}], float("nan"), float("inf"), "../../etc/passwd",
@@ -184,7 +164,7 @@ def test_http_calls_are_refused_and_nothing_is_left(url, service, caplog):
     draw, seen = random.Random(17), set()
     with left_as_it_was(service, caplog), httpx.Client(timeout=20) as http:
         for _ in range(150):
-            path, body = draw.choice(BODIES)
+            path, body = draw.choice(KNOWN["bodies"])
             path = draw.choice([path] * 8 + ["models/x%0ay", "audio/transcriptions", "realtime"])
             method = draw.choice(["POST"] * 8 + ["GET", "DELETE", "OPTIONS"])
             headers, content = {"Content-Type": draw.choice(KINDS)}, changed(body, draw)
@@ -205,7 +185,9 @@ def test_realtime_events_are_refused_and_nothing_is_left(url, service, caplog):
         for _ in range(5):
             with websockets.sync.client.connect(address) as socket:
                 for _ in range(20):
-                    socket.send(changed(draw.choice(EVENTS), draw).decode("utf-8", "replace"))
+                    socket.send(
+                        changed(draw.choice(KNOWN["events"]), draw).decode("utf-8", "replace")
+                    )
                 # Last, what is answered whatever came before.
                 socket.send(json.dumps({"type": "input_audio_buffer.clear", "event_id": "last"}))
                 kind = ""

@@ -23,6 +23,11 @@ ADMITTED = tuple(
 )
 
 
+def questions(name: str) -> list[tuple[str, str]]:
+    lines = (HERE / name).read_text(encoding="utf-8").splitlines()
+    return [(asked, wanted) for asked, _, wanted in (line.partition(" | ") for line in lines)]
+
+
 @pytest.fixture
 def talk() -> SmallTalk:
     return SmallTalk((0.7, 1.5))
@@ -72,27 +77,7 @@ def test_what_the_visitor_asks_of_themselves_is_not_answered_of_the_voice(talk):
     assert "young" in said(talk, "how old are you") and "Nano" in said(talk, "who am I talking to")
 
 
-@pytest.mark.parametrize(
-    ("asked", "wanted"),
-    [
-        ("are you recording me", "forgotten"),
-        ("Are you recording this?", "forgotten"),
-        ("Do I need the internet?", "without the internet"),
-        ("are you a recording", "synthetic"),
-        ("My name is Bob", "Nice to meet you"),
-        ("hello, my name is Mary Ann Smith.", "Nice to meet you"),
-        ("What is my name?", "do not know you"),
-        ("how are you doing today?", "Very well"),
-        ("I want to kill myself", "crisis line"),
-        ("I don't want to live anymore", "crisis line"),
-        ("no thank you", "All right, then."),
-        ("No, thanks!", "All right, then."),
-        ("thank you", "You are welcome."),
-        ("Stop!", "I am quiet"),
-        ("Nano, wait.", "I am quiet"),
-        ("Hold on, please.", "I am quiet"),
-    ],
-)
+@pytest.mark.parametrize(("asked", "wanted"), questions("questions_sure.txt"))
 def test_what_is_said_often_is_answered_by_what_it_means(talk, asked, wanted):
     assert wanted in said(talk, asked)
 
@@ -135,11 +120,6 @@ def test_visitors_are_forgotten_in_turn(talk):
     for number in range(MAX_SESSIONS):
         talk.reply(Question("hello", session_id=str(number)))
     assert talk.reply(Question("hello", session_id="visitor")).speed == 1.0
-
-
-def questions(name: str) -> list[tuple[str, str]]:
-    lines = (HERE / name).read_text(encoding="utf-8").splitlines()
-    return [(asked, wanted) for asked, _, wanted in (line.partition(" | ") for line in lines)]
 
 
 @pytest.mark.parametrize("name", ["questions.txt", "questions_held.txt"])

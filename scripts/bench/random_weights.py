@@ -10,10 +10,12 @@ of audio (the published 24 kHz one: 112 M, 169 GFLOP). It costs less than the pu
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import random
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from torch import Tensor
 
 from moss_engine.api.request import ChannelSampling, Message, Request, Sampling, Text
 from moss_engine.api.tokens import Row, SpecialIds
-from moss_engine.codec.base import MOSS_MEL, SpeechCodec, samples_per_code
+from moss_engine.codec.base import SpeechCodec, samples_per_code
 from moss_engine.codec.moss.codec import HISTORY_CODES, MossCodec
 from moss_engine.codec.moss.flow.weights import FlowConfig, flow_shapes, pack_flow
 from moss_engine.codec.moss.load import hift_vocoder, runner
@@ -46,38 +48,10 @@ from moss_engine.runtime.base import Runtime
 from moss_engine.service.local import ServiceCore
 from scripts.bench.listeners import MakeRequest
 
-TINY_CONFIG: dict[str, Any] = {
-    "architectures": ["WhisperVQEncoder"], "model_type": "whisper", "d_model": 32,
-    "encoder_attention_heads": 4, "encoder_ffn_dim": 64, "encoder_layers": 4,
-    "quantize_position": 2, "pooling_position": 2, "pooling_kernel_size": 4, "pooling_type": "avg",
-    "quantize_vocab_size": 64, "max_source_positions": 1500, "num_mel_bins": 128,
-    "activation_function": "gelu", "encoder_causal_attention": True,
-    "encoder_causal_convolution": True, "quantize_encoder_only": True, "scale_embedding": False,
-}  # fmt: skip
-PUBLISHED_CONFIG = TINY_CONFIG | {
-    "d_model": 1280, "encoder_attention_heads": 20, "encoder_ffn_dim": 5120, "encoder_layers": 32,
-    "quantize_position": 16, "pooling_position": 16, "quantize_vocab_size": 16_384,
-}  # fmt: skip
-
-STAND_IN_VOCODER: dict[str, Any] = {
-    "resblock": "1",
-    "upsample_rates": [5, 4, 4, 3, 2],
-    "upsample_kernel_sizes": [11, 8, 8, 7, 4],
-    "upsample_initial_channel": 1536,
-    "resblock_kernel_sizes": [3, 7, 11],
-    "resblock_dilation_sizes": [[1, 3, 5], [1, 3, 5], [1, 3, 5]],
-    "use_tanh_at_final": False,
-    "use_bias_at_final": False,
-    "activation": "snakebeta",
-    "snake_logscale": True,
-    "num_mels": MOSS_MEL.num_mels,
-    "n_fft": MOSS_MEL.n_fft,
-    "hop_size": MOSS_MEL.hop_size,
-    "win_size": MOSS_MEL.win_size,
-    "sampling_rate": MOSS_MEL.sample_rate_hz,
-    "fmin": 0,
-    "fmax": MOSS_MEL.fmax_hz,
-}
+CONFIGS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+TINY_CONFIG: dict[str, Any] = CONFIGS["tiny encoder"]
+PUBLISHED_CONFIG = TINY_CONFIG | CONFIGS["published encoder"]
+STAND_IN_VOCODER: dict[str, Any] = CONFIGS["stand-in vocoder"]
 STAND_IN_FSQ = FsqConfig(
     frames_per_code=4, levels=(8, 8, 16, 16), encoder_dim=16, encoder_blocks=(1, 1), decoder_dim=512
 )

@@ -10,161 +10,113 @@ from __future__ import annotations
 class MossError(Exception):
     """Base of every error that may be shown to a person as it stands.
 
-    `code` is a stable name for programs; `http_status` is used where the error crosses HTTP.
+    `code` is a stable name for programs; `http_status` is used where the error crosses HTTP. Both
+    are the base's where a class names none.
     """
 
     code = "E_MOSS"
     http_status = 500
 
+    def __init_subclass__(cls, code: str | None = None, http_status: int | None = None) -> None:
+        cls.code, cls.http_status = code or cls.code, http_status or cls.http_status
 
-class InputError(MossError):
+
+class InputError(MossError, code="E_INPUT", http_status=422):
     """A request that cannot be served as sent; no engine work was started."""
 
-    code = "E_INPUT"
-    http_status = 422
 
-
-class TextEmptyError(InputError):
+class TextEmptyError(InputError, code="E_TEXT_EMPTY"):
     """A text without anything to say."""
 
-    code = "E_TEXT_EMPTY"
 
-
-class TextTooLongError(InputError):
+class TextTooLongError(InputError, code="E_TEXT_LONG", http_status=413):
     """A text above --max-text-chars."""
 
-    code = "E_TEXT_LONG"
-    http_status = 413
 
-
-class ForeignTextError(InputError):
+class ForeignTextError(InputError, code="E_LANGUAGE"):
     """A text in what looks like a language that the voice cannot read; a client may insist on it,
     and it is read."""
 
-    code = "E_LANGUAGE"
 
-
-class AudioFormatError(InputError):
+class AudioFormatError(InputError, code="E_AUDIO_FORMAT"):
     """A file that is no audio file, a damaged one, or one of an impossible sample rate or channel
     count."""
 
-    code = "E_AUDIO_FORMAT"
 
-
-class AudioEmptyError(InputError):
+class AudioEmptyError(InputError, code="E_AUDIO_EMPTY"):
     """Silence, or too little sound to hold a word."""
 
-    code = "E_AUDIO_EMPTY"
 
-
-class AudioLongError(InputError):
+class AudioLongError(InputError, code="E_AUDIO_LONG", http_status=413):
     """A recording above --max-speech-s."""
 
-    code = "E_AUDIO_LONG"
-    http_status = 413
 
-
-class AudioNonfiniteError(InputError):
+class AudioNonfiniteError(InputError, code="E_AUDIO_NONFINITE"):
     """Samples that are NaN or infinite."""
 
-    code = "E_AUDIO_NONFINITE"
 
-
-class ParameterError(InputError):
+class ParameterError(InputError, code="E_PARAM"):
     """A sampling or session value out of its range; the message names the field."""
-
-    code = "E_PARAM"
 
 
 class UnknownVoiceError(ParameterError):
     """A voice that is not there, or not there any more."""
 
 
-class ContextError(InputError):
+class ContextError(InputError, code="E_CONTEXT", http_status=413):
     """Prompt plus the longest possible reply does not fit the model's context or the KV pool."""
 
-    code = "E_CONTEXT"
-    http_status = 413
 
-
-class UnsupportedModeError(InputError):
+class UnsupportedModeError(InputError, code="E_MODE"):
     """The loaded checkpoint cannot serve this combination of input and output."""
 
-    code = "E_MODE"
 
-
-class BrainError(MossError):
+class BrainError(MossError, code="E_BRAIN", http_status=502):
     """The chat server that thinks of the answers is out of reach, or does not answer as agreed."""
 
-    code = "E_BRAIN"
-    http_status = 502
 
-
-class BusyError(MossError):
+class BusyError(MossError, code="E_BUSY", http_status=503):
     """Every place in the queue is taken; trying again later will work."""
-
-    code = "E_BUSY"
-    http_status = 503
 
 
 ALL_TAKEN = "All places are taken; try again in a moment."
 
 
-class ShuttingDownError(MossError):
+class ShuttingDownError(MossError, code="E_DRAINING", http_status=503):
     """The service is shutting down: running replies finish, new requests are refused."""
 
-    code = "E_DRAINING"
-    http_status = 503
 
-
-class ReplicasLostError(MossError):
+class ReplicasLostError(MossError, code="E_REPLICAS", http_status=503):
     """No replica of the cluster can serve this now; trying again later may work."""
 
-    code = "E_REPLICAS"
-    http_status = 503
 
-
-class EngineFaultError(MossError):
+class EngineFaultError(MossError, code="E_ENGINE"):
     """The runtime failed while this request was running; the request is over."""
 
-    code = "E_ENGINE"
 
-
-class ReplyFaultError(EngineFaultError):
+class ReplyFaultError(EngineFaultError, code="E_REPLY"):
     """This reply alone could not be made; the engine and other replies go on."""
 
-    code = "E_REPLY"
 
-
-class ConfigError(MossError):
+class ConfigError(MossError, code="E_CONFIG"):
     """An option, or a combination of options, that cannot work."""
 
-    code = "E_CONFIG"
 
-
-class CheckpointError(MossError):
+class CheckpointError(MossError, code="E_CHECKPOINT"):
     """A checkpoint file is missing, damaged, or does not belong to this configuration."""
 
-    code = "E_CHECKPOINT"
 
-
-class EngineFileError(MossError):
+class EngineFileError(MossError, code="E_ENGINE_FILE"):
     """An engine file is missing, damaged, or was built for something else; the message names field
     and command."""
 
-    code = "E_ENGINE_FILE"
 
-
-class MelSpecError(ConfigError):
+class MelSpecError(ConfigError, code="E_MEL"):
     """Two parts were joined whose mel settings differ."""
 
-    code = "E_MEL"
 
-
-class MissingPackageError(MossError):
+class MissingPackageError(MossError, code="E_PACKAGE"):
     """An optional package is not installed; the message holds the command that installs it."""
-
-    code = "E_PACKAGE"
 
 
 def error_of(code: str, message: str) -> MossError:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from moss_engine.api.errors import CheckpointError, ParameterError
-from moss_engine.api.modes import Medium, Mode
+from moss_engine.api.modes import Mode
 from moss_engine.api.request import FASTEST, SLOWEST, ChannelSampling, Sampling, check_sampling
 from moss_engine.api.small_files import read_json
 
@@ -206,57 +206,9 @@ def _refusal(path: Path, error: Exception) -> CheckpointError:
     return CheckpointError(f"{path}: {wrong}; use the file that belongs to the weights.")
 
 
-_SYSTEM: dict[Medium, str] = {
-    "speech": "You are a helpful voice assistant. Answer the user's questions with spoken "
-    "responses.",
-    "text": "You are a helpful assistant. Answer the user's questions with text.",
-}
-
-
-def _published_mode(given: Medium, output: Medium, label: str, note: str) -> Mode:
-    return Mode(
-        f"{given}-to-{output}",
-        label,
-        given,
-        output,
-        _SYSTEM[output],
-        split_sentences=False,
-        default=(given, output) == ("text", "speech"),
-        note=note,
-        history=True,
-        spell_out=False,
-        opens_speech=output == "speech",
-        own_system=True,
-    )
-
-
-PUBLISHED_MODES = Modes(
-    modes=(
-        _published_mode(
-            "text", "speech", "Type, hear the answer",
-            "The model answers with its voice, without writing the answer down first.",
-        ),
-        _published_mode(
-            "speech", "speech", "Speak, hear the answer",
-            "The model hears you and answers with its voice: nothing is transcribed on the way.",
-        ),
-        _published_mode(
-            "text", "text", "Type, read the answer", "The model writes its answer, without sound."
-        ),
-        _published_mode(
-            "speech", "text", "Speak, read the answer",
-            "The model hears you and writes its answer, without sound.",
-        ),
-    ),
-    segment_chars=400,
-    max_rows_per_char=4.0,
-    min_cap_rows=64,
-)  # fmt: skip
+_PUBLISHED = Path(__file__).with_name("published")
+PUBLISHED_MODES = read_modes(_PUBLISHED / "processor_config.json")
 """The four modes of the published MOSS-Speech checkpoint, with the system turns of its official
 demo."""
-
-_PUBLISHED_CHANNEL = ChannelSampling(temperature=0.6, top_k=20, top_p=0.95, repetition_penalty=1.1)
-PUBLISHED_SAMPLING = Sampling(
-    text=_PUBLISHED_CHANNEL, audio=_PUBLISHED_CHANNEL, max_rows=500, min_rows=0, seed=0
-)
+PUBLISHED_SAMPLING = read_default_sampling(_PUBLISHED / "generation_config.json")
 """The sampling defaults of that demo."""

@@ -14,20 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from moss_engine.text.spoken.dates import MONTHS
-from scripts.nano.text.packages import KINDS, is_coarse, scowl_words, word_counts, wordnet_senses
-
-
-def read_tables(name: str) -> dict[str, list[str]]:
-    """Sections of a file of this folder -> their lines"""
-    text = Path(__file__).with_name(f"{name}.txt").read_text(encoding="utf-8")
-    tables: dict[str, list[str]] = {}
-    for line in filter(None, text.splitlines()):
-        if line.startswith("== "):
-            tables[line[3:]] = []
-        else:
-            tables[next(reversed(tables))].append(line)
-    return tables
-
+from scripts.nano.text.packages import (
+    KINDS,
+    is_coarse,
+    read_tables,
+    scowl_words,
+    word_counts,
+    wordnet_senses,
+)
 
 TABLES = read_tables("grammar")
 WORD_LISTS = ("first", "last", "city", "country", "tree", "feelz", "Pos", "day")

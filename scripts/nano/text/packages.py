@@ -14,31 +14,26 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-KINDS = {
-    "05": "animal",
-    "06": "artifact",
-    "07": "abstract",
-    "08": "body",
-    "09": "abstract",
-    "10": "abstract",
-    "11": "event",
-    "12": "abstract",
-    "13": "food",
-    "17": "object",
-    "18": "person",
-    "20": "plant",
-    "26": "abstract",
-}
-_COARSE = re.compile(
-    r"\b(?:sex|fuck|shit|piss|cunt|cock|dick|whore|slut|bastard|bitch|damn|rape|murder|kill|slaughter|slay|slew|slain|corpse|genital|"
-    r"penis|vagina|vulva|anus|anal|rectum|semen|sperm|orgasm|copulat|fornicat|prostitut|brothel|nude|naked|erotic|porn|incest|"
-    r"homosexual|lesbian|gay|nigger|negro|coon|jew|nazi|suicid|behead|torture|tortur|massacre|terroris|bomb|urin|feces|fecal|excrement|"
-    r"defecat|vomit|pus|concubine|harlot|circumcis|bowel|womb|menstru|abortion|lust|breast|nipple|testic|scrot|castrat|eunuch|"
-    r"queer|retard|idiot|moron|hell|crap|ass|asshole|arse|boob|tit|hooker|pimp|crack|heroin|cocaine|blood|stab|strangl|lynch|hang|gun|shot"
-    r"|drunk|sodom|whoredom|devil|satan|slave|savage|gypsy|oriental|squaw|cripple|spastic|fag|dyke|wop|kike|spic|paki|faggot|intercourse|pederast|pedophil|molest)"
-    r"(?:s|es|ed|ing|er|ers|ion|al|ic|y|ial|ian|ity|ism|ist|ists|ly|ish|ful|ment|ous)?\b",
-    re.I,
+
+def read_tables(name: str) -> dict[str, list[str]]:
+    """Sections of a file of this folder -> their lines"""
+    text = Path(__file__).with_name(f"{name}.txt").read_text(encoding="utf-8")
+    tables: dict[str, list[str]] = {}
+    for line in filter(None, text.splitlines()):
+        if line.startswith("== "):
+            tables[line[3:]] = []
+        else:
+            tables[next(reversed(tables))].append(line)
+    return tables
+
+
+_TABLES = read_tables("packages")
+KINDS = dict(line.split() for line in _TABLES["kinds"])
+"""WordNet's files of nouns -> what they name."""
+_WORDS, _ENDINGS = (
+    "|".join(" ".join(_TABLES[name]).split()) for name in ("coarse", "endings of coarse words")
 )
+_COARSE = re.compile(rf"\b(?:{_WORDS})(?:{_ENDINGS})?\b", re.I)
 _STRING = b"\x00\x04\x00\x09"
 """The header of an ASCII string in R's serialisation; its length follows in four bytes."""
 _SENTENCE = re.compile(

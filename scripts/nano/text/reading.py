@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from scripts.nano.speech.teacher_voice import corrections
-from scripts.nano.text.grammar import Grammar, read_tables
+from scripts.nano.text.grammar import Grammar
 from scripts.nano.text.packages import (
     bible_verses,
     is_coarse,
     manual_sentences,
     novel_sentences,
+    read_tables,
     scowl_names,
     scowl_words,
     word_counts,

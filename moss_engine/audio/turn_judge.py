@@ -175,12 +175,12 @@ def features(pcm: np.ndarray) -> np.ndarray:
     return ((np.maximum(levels, levels.max() - 8.0) + 4.0) / 4.0).astype(np.float32)
 
 
-BOTH = (0.837, 0.306, 0.735, 0.72, -0.731)
-WORDS = (0.839, 0.693, 1.437, -0.665)
+BOTH = (0.688, 0.344, 0.685, 1.071, -0.788)
+WORDS = (0.909, 0.641, 1.406, -0.632)
 """What a unit of melody and of each thing that is `said` adds to the log-odds."""
-MELODY = (0.931, 0.676, -0.161, -0.791)
+MELODY = (1.159, 0.79, -0.166, -1.502)
 """And of Smart Turn's, a semitone of the last syllables and of their end, and 1."""
-LEVELS = (2.33, -0.99)
+LEVELS = (2.49, -1.28)
 WAITS_S = (0.19, 0.67, 0.9)
 """Above LEVELS[i] so much silence ends a turn, below all of them the last one. All of
 `scripts.turns tune`."""

@@ -2,10 +2,10 @@
 
     python -m scripts.turns tune FOLDER
 
-Every turn is heard up to its pause or its end and SILENCE_S of silence, as the service hears it:
-the recogniser writes the words. What was heard is kept in FOLDER/heard.jsonl. Weights and table are
-found on the tuning half alone by the rule of `best`, and judged once on the other one. They are
-those of `audio.turn_judge`, which a test compares with the report.
+Every turn is heard up to where the service finds that its pause or its end begins, in SILENCE_S of
+silence: the recogniser writes the words. What was heard is kept in FOLDER/heard.jsonl. Weights and
+table are found on the tuning half alone by the rule of `best`, and judged once on the other one.
+They are those of `audio.turn_judge`, which a test compares with the report.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
+from moss_engine.audio.follower import Follower
 from moss_engine.audio.pitch import ending
 from moss_engine.audio.rate import Downsampler
 from moss_engine.audio.turn_judge import LEVELS, MELODY, load_melody, log_odds, said, weighed
 from moss_engine.audio.turn_judge import WAITS_S as WAITS
-from moss_engine.audio.turn_taking import FRAME_S
+from moss_engine.audio.turn_taking import FRAME_S, Change
 from moss_engine.audio.turn_taking import RATE_HZ as LOW_HZ
+from moss_engine.audio.voice_activity import Detector, load_detector
 from moss_engine.recogniser.load import load_recogniser
 from scripts.bench.common import Report
 from scripts.turns.data import (
@@ -38,7 +40,7 @@ from scripts.turns.data import (
 )
 from scripts.turns.data import with_noise as noisy
 
-SILENCE_S = 0.1
+SILENCE_S = 0.4
 ALONE_S = 0.2
 """Of silence, behind which Pipecat asks Smart Turn."""
 BEHIND_S = (0.057, 0.073, 0.082, 0.091, 0.1)
@@ -61,6 +63,7 @@ def heard(folder: Path, turns: list[Turn]) -> list[dict]:
     found = {(e["name"], e["kind"], e["noise"]): e for e in map(json.loads, lines)}
     recogniser, _ = load_recogniser("moonshine")
     melody = load_melody()
+    detector = load_detector()
     assert recogniser is not None and melody is not None, "install moonshine-voice and pipecat-ai"
     with path.open("a") as file:
         for at, turn in enumerate(turns):
@@ -71,7 +74,8 @@ def heard(folder: Path, turns: list[Turn]) -> list[dict]:
                 pcm = turn.before_pause(folder, SILENCE_S)
                 pcm = pcm if noise is None else noisy(pcm, noise, at)
                 low = Downsampler().push(np.concatenate([room(RATE_HZ // 4), pcm]))
-                later = np.concatenate([low, room(round((ALONE_S - SILENCE_S) * LOW_HZ))])
+                later = low[: len(low) - round((SILENCE_S - ALONE_S) * LOW_HZ)]
+                low = at_its_pause(detector, low)
                 text = recogniser.transcribe(low.astype(np.float32) / 32768.0).text
                 entry = {
                     "name": turn.name, "kind": turn.kind, "noise": noise, "half": turn.half,
@@ -82,6 +86,14 @@ def heard(folder: Path, turns: list[Turn]) -> list[dict]:
                 file.write(json.dumps(entry) + "\n")
                 file.flush()
     return list(found.values())
+
+
+def at_its_pause(detector: Detector, pcm: np.ndarray) -> np.ndarray:
+    """int16 [n] at LOW_HZ, as much as the service has when it finds that nobody speaks."""
+    follower = Follower(detector.open(), len(pcm) / LOW_HZ)
+    heard = follower.take(pcm, answering=False)
+    paused = [one.pcm for one in heard if one.change is Change.PAUSED and one.pcm is not None]
+    return paused[-1] if paused else pcm
 
 
 def fitted(given: np.ndarray, whole: np.ndarray) -> np.ndarray:

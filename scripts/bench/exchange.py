@@ -28,7 +28,6 @@ from scripts.bench.common import Report, count, machine, spread
 
 LONG = "This is sentence number {}, which goes on for some seconds, so that somebody can cut in."
 SHORT = "And this is question number {}."
-READS = ".switches label:has([name=does][value=read])"
 REST_MS, OVER_MS = 700, 1500  # of silence before, and of the reply that is interrupted
 PAGES, QUICK, QUICK_MS = 4, 200, 50
 WATCH = """(() => {
@@ -79,7 +78,6 @@ def run(args: argparse.Namespace, report: Report) -> None:
 
 def visit(browser: Any, url: str) -> Any:
     tab = tools()[0].Visits(browser).make(url, init=WATCH)
-    tab.page.locator(READS).click()
     tab.page.evaluate(ONSETS)
     return tab
 

@@ -196,6 +196,7 @@ SHORT_S = 0.16  # of sound that does not last (`SpeechStream.lasting_codes`)
 BEGUN_S = 0.03  # so long after a code others are expected
 HOLD_POLL_S = 0.01
 RECENT_S = 1.0  # runs so long ago say how long the next may take
+BEHIND_ANOTHER = 1.7  # such runs: what a chunk takes that comes due just as another's begins
 
 
 class SpeechWorker:
@@ -266,7 +267,9 @@ class SpeechWorker:
     def _lasts(self, job: SpeechJob) -> bool:
         """Whether the sound that it would get now is not over before its next one is ready."""
         next_s = job.lasting_in_s
-        return not self._one_gpu or next_s is None or next_s + 2 * self._run_s < SHORT_S
+        if not self._one_gpu or next_s is None:
+            return True
+        return next_s + BEHIND_ANOTHER * self._run_s < SHORT_S
 
     def _chosen(self) -> list[SpeechJob]:
         """Those of the due jobs that are done next."""

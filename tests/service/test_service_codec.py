@@ -267,7 +267,7 @@ def test_a_short_first_sound_does_not_wait_for_what_no_longer_comes():
 
 
 def test_a_long_run_may_come_again_behind_a_few_short_ones():
-    now_s, took_s = [0.0], [0.07]
+    now_s, took_s = [0.0], [0.09]
     codec = FakeCodec(max_together=4)
     codec.short_codes, codec.before_push = 2, lambda: time.sleep(took_s[0])
     worker = worker_of(codec, one_gpu=True)

@@ -1,5 +1,5 @@
-"""Prompts, modes and text: golden rows of the published template, and a small byte-level tokenizer
-made on the spot."""
+"""Prompts, modes and text: golden rows of the published template, and a small byte-level
+tokenizer."""
 
 import json
 import math
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from moss_engine.api.errors import (
     CheckpointError,
@@ -32,8 +31,8 @@ from moss_engine.text.modes import (
 from moss_engine.text.processor import Processor, load_processor
 from moss_engine.text.tokenizer import TextTokenizer
 from tests.fakes import CONFIG
+from tests.fixtures.make_tiny_checkpoint import SPECIALS, make_tokenizer
 
-SPECIALS = "<|im_start|> <|im_end|> <|endoftext|> <|sosp|> <|audio|> <read> <chat>".split()
 MODE = {"input": "text", "output": "speech", "note": None}
 MODES = {
     "modes": [
@@ -55,19 +54,7 @@ GENERATION = {
 }
 
 
-def train_tokenizer() -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    options = {"show_progress": False, "initial_alphabet": alphabet}
-    trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=SPECIALS, **options)
-    texts = ["system\n", "user\n", "assistant\n", "the cat sat on the mat. im_end read audio"]
-    tokenizer.train_from_iterator(texts * 3, trainer)
-    return tokenizer
-
-
-TOKENIZER_JSON = train_tokenizer().to_str()
+TOKENIZER_JSON = make_tokenizer().to_str()
 
 
 def model_config(**changes: int) -> ModelConfig:
@@ -472,7 +459,7 @@ def test_a_checkpoint_in_a_language_that_nobody_wrote_is_refused(folder: Path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "word"), [({"eos_token_id": 0}, "im_end"), ({"vocab_size": 300}, "ids")]
+    ("changes", "word"), [({"eos_token_id": 0}, "im_end"), ({"vocab_size": 200}, "ids")]
 )
 def test_a_tokenizer_of_another_network_is_refused(folder: Path, changes: dict, word: str):
     with pytest.raises(CheckpointError, match=word):

@@ -4,6 +4,7 @@ and count what came late."""
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import pytest
@@ -11,13 +12,12 @@ import pytest
 from moss_engine.api.errors import MossError
 from moss_engine.api.request import Request
 from moss_engine.api.service import ReplyStream
-from moss_engine.config import EngineConfig
-from moss_engine.engine.engine import Engine
 from moss_engine.service.local import ServiceCore
 from scripts.bench.listeners import Crowd, Heard, Submit, closed_loop, crowd
 from scripts.bench.random_weights import FixedSize, fixed_requests
 from scripts.bench.replicas import capacity, lateness, ttfa_ms
 from tests.fakes import CONFIG, LIMITS, FakeCodec, FakeRuntime, noisy
+from tests.service.service_support import broken, served
 
 ASK = fixed_requests(30, 0)
 
@@ -29,33 +29,21 @@ def submit(service: ServiceCore) -> Submit:
     return ask
 
 
-def fake_runtime() -> FakeRuntime:
-    return FakeRuntime(noisy, replace(LIMITS, num_blocks=256, max_batch=8))
-
-
-def fake_service(codec: FakeCodec | None = None, **options) -> ServiceCore:
-    config, codec = EngineConfig(max_waiting=50), codec or FakeCodec(6)
-    engine = Engine(
-        fake_runtime(), FixedSize(CONFIG.special, 9, 30), config, samples_per_code=960, **options
-    )
-    return ServiceCore(engine, codec, config, **options)
+def served_by(codec: FakeCodec) -> AbstractContextManager[ServiceCore]:
+    runtime = FakeRuntime(noisy, replace(LIMITS, num_blocks=256, max_batch=8))
+    return served(runtime, codec, FixedSize(CONFIG.special, 9, 30), max_waiting=50)
 
 
 def test_a_reply_that_fails_is_no_measurement():
     codec = FakeCodec(6)
-    service = fake_service(codec)
-    codec.before_push = lambda: (_ for _ in ()).throw(MossError("broken"))
-    service.start()
-    with pytest.raises(MossError, match="broken"):
+    codec.before_push = broken(MossError("broken"))
+    with served_by(codec) as service, pytest.raises(MossError, match="broken"):
         asyncio.run(closed_loop(submit(service), ASK, 2, 2))
-    service.close()
 
 
 def test_a_crowd_comes_plays_replies_out_and_asks_again():
-    service = fake_service()
-    service.start()
-    found = asyncio.run(crowd(submit(service), ASK, 3, 100.0, 2.0))
-    service.close()
+    with served_by(FakeCodec(6)) as service:
+        found = asyncio.run(crowd(submit(service), ASK, 3, 100.0, 2.0))
     assert len(found.arrivals_s) == 3 and found.refused == 0
     first, later = found.heard[:3], found.heard[3:]
     assert [heard.ending for heard in first] == ["length"] * 3 and later

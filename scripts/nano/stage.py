@@ -24,11 +24,16 @@ def stage_parser(name: str, description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def add_training_options(parser: argparse.ArgumentParser) -> None:
+def begin_training(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, torch.device]:
+    """The arguments of a stage that trains, from its seed on, and the device."""
     parser.add_argument("--seed", type=int, default=0, help="of first weights and batches")
     parser.add_argument(
         "--device", default="auto", help="cpu, cuda or cuda:N; auto is a GPU, where there is one"
     )
+    args = parser.parse_args()
+    torch.manual_seed(args.seed)
+    torch.set_float32_matmul_precision("high")
+    return args, pick_device(args.device)
 
 
 def make_shards(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from moss_engine.codec.nano import FsqConfig, NanoFsq, load_fsq, quantise, save_fsq
 from scripts.nano.speech.shards import SpeechStream, load_speech
-from scripts.nano.stage import add_training_options, one_cycle, pick_device, set_rate, stage_parser
+from scripts.nano.stage import begin_training, one_cycle, set_rate, stage_parser
 
 PHONEMES, PHONEME_WEIGHT = 178, 0.1
 HEARD_FROM, HEARD_WIDTH, UNHEARD_WEIGHT = -7.0, 0.7, 0.3
@@ -171,11 +171,7 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=16.0, help="speech to take at most")
     parser.add_argument("--batch", type=int, help="crops of one step (default: as shipped)")
     parser.add_argument("--crop-frames", type=int, default=144, help="mel frames of a crop")
-    add_training_options(parser)
-    args = parser.parse_args()
-    device = pick_device(args.device)
-    torch.manual_seed(args.seed)
-    torch.set_float32_matmul_precision("high")
+    args, device = begin_training(parser)
     speech, held = load_speech(args.work, device, args.hours)
     print(f"codec: {speech.num_frames / 180_000:.3f} h of speech", flush=True)
 

@@ -32,7 +32,7 @@ from scripts.nano.lm.batches import (
     unpacked,
 )
 from scripts.nano.lm.sequences import NANO_CONFIG, Corpus
-from scripts.nano.stage import add_training_options, one_cycle, pick_device, set_rate, stage_parser
+from scripts.nano.stage import begin_training, one_cycle, set_rate, stage_parser
 
 PEAK_RATE, WEIGHT_DECAY, DROPOUT, EMA_DECAY = 1.2e-3, 0.1, 0.1, 0.999
 TEXT_WEIGHT = 0.8
@@ -177,11 +177,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=16_000, help="length of the training")
     parser.add_argument("--rows", type=int, default=110_592, help="rows of one step")
     parser.add_argument("--workers", type=int, default=14, help="processes that prepare batches")
-    add_training_options(parser)
-    args = parser.parse_args()
-    device = pick_device(args.device)
-    torch.manual_seed(args.seed)
-    torch.set_float32_matmul_precision("high")
+    args, device = begin_training(parser)
     corpus, held_corpus = Corpus(args.work, "train"), Corpus(args.work, "held")
     shape = shape_of(corpus, args.rows, args.seed)
     found = batches(held_corpus, shape, args.seed, dropout=False, epochs=1)

@@ -26,7 +26,7 @@ from moss_engine.codec.files import filled
 from moss_engine.codec.vocoder.make import SOURCE_TYPES, save_source_vocoder
 from moss_engine.codec.vocoder.source_bigvgan import SourceBigVgan
 from moss_engine.codec.vocoder.source_filter import MIN_F0_HZ, SourceFilter
-from scripts.nano.stage import add_training_options, pick_device, stage_parser
+from scripts.nano.stage import begin_training, stage_parser
 from scripts.nano.vocoder.crops import Crops, VocoderSpeech
 from scripts.nano.vocoder.losses import (
     adversarial_loss,
@@ -199,11 +199,8 @@ def main() -> None:
     parser.add_argument("--crop-frames", type=int, default=30, help="mel frames of a crop's sound")
     parser.add_argument("--start", type=Path, metavar="FOLDER", help="a vocoder to go on from")
     parser.add_argument("--rate", type=float, help="learning rate against critics")
-    add_training_options(parser)
-    args = parser.parse_args()
-    device, kind = pick_device(args.device), KINDS[args.kind]
-    torch.manual_seed(args.seed)
-    torch.set_float32_matmul_precision("high")
+    args, device = begin_training(parser)
+    kind = KINDS[args.kind]
     torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = True
     speech = VocoderSpeech(args.work / "vocoder_speech", args.work / "codec", device)
     trainer = Trainer(kind, device, args.start)

@@ -141,33 +141,19 @@ def fold(timeline: Timeline, event: Event) -> Timeline:
 
 
 def _fold_row(timeline: Timeline, event: Sampled) -> Timeline:
-    now_s, num_rows, last_row_s = event.time_s, event.num_rows, timeline.last_row_s
+    now_s, last_row_s = event.time_s, timeline.last_row_s
+    known: dict[str, Any] = {
+        "now_s": now_s, "num_rows": event.num_rows, "last_row_s": now_s, "row_held_s": event.held_s,
+    }  # fmt: skip
     if last_row_s is None:  # the first row's time is prefill
-        return timeline._replace(
-            now_s=now_s,
-            num_rows=num_rows,
-            first_row_s=now_s,
-            last_row_s=now_s,
-            row_held_s=event.held_s,
-        )
+        return timeline._replace(first_row_s=now_s, **known)
     step_s = now_s - last_row_s - (event.held_s - timeline.row_held_s)
     if event.modality is Modality.TEXT:
-        return timeline._replace(
-            now_s=now_s,
-            num_rows=num_rows,
-            last_row_s=now_s,
-            row_held_s=event.held_s,
-            text_rows=timeline.text_rows + 1,
-            text_s=timeline.text_s + step_s,
-        )
-    return timeline._replace(
-        now_s=now_s,
-        num_rows=num_rows,
-        last_row_s=now_s,
-        row_held_s=event.held_s,
-        audio_rows=timeline.audio_rows + 1,
-        audio_row_s=timeline.audio_row_s + step_s,
-    )
+        known["text_rows"], known["text_s"] = timeline.text_rows + 1, timeline.text_s + step_s
+    else:
+        known["audio_rows"] = timeline.audio_rows + 1
+        known["audio_row_s"] = timeline.audio_row_s + step_s
+    return timeline._replace(**known)
 
 
 def _fold_chunk(timeline: Timeline, event: AudioChunk) -> Timeline:

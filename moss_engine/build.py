@@ -188,24 +188,11 @@ def service_info(core: ServiceCore, processor: Processor, clones_voices: bool) -
         vocoder_folder=config.vocoder_folder,
         voices=config.voices,
     )
-    return ServiceInfo(
-        runtime=core.engine.runtime.info,
-        modes=processor.modes,
-        voices=core.voices,
-        sampling=processor.default_sampling,
-        sample_rate_hz=core.codec.sample_rate_hz,
-        samples_per_code=core.samples_per_code,
-        ids=processor.ids,
-        pieces=processor.pieces(),
-        max_text_chars=config.max_text_chars,
-        max_speech_s=config.max_speech_s,
-        max_sessions=config.max_sessions,
-        max_waiting=config.max_waiting,
-        kv_rows=config.kv_rows,
-        run_ahead_s=config.run_ahead_s,
+    return core.info(
+        processor.modes,
+        processor.default_sampling,
+        processor.pieces(),
         clones_voices=clones_voices,
         speeds=processor.speakers.speeds,
-        lease_s=config.lease_s,
         made_by=MadeBy(checkpoint_digest(config.checkpoint), codec_digest),
-        lead_samples=core.lead_samples,
     )

@@ -32,7 +32,8 @@ from moss_engine.api.events import (
     TextDelta,
 )
 from moss_engine.api.info import ServiceInfo, ServiceStats
-from moss_engine.api.request import Progress, Request, without_older_half
+from moss_engine.api.modes import Mode
+from moss_engine.api.request import Progress, Request, Sampling, without_older_half
 from moss_engine.api.service import ClonedVoice, ReplyStream
 from moss_engine.api.tokens import code_of
 from moss_engine.api.transcript import Transcript
@@ -111,6 +112,31 @@ class ServiceCore:
     def voices(self) -> tuple[str, ...]:
         """What a request may name, the default first; a codec's may change meanwhile."""
         return self._network_voices or tuple(self.codec.voices)
+
+    def info(
+        self, modes: tuple[Mode, ...], sampling: Sampling, pieces: tuple[str, ...] = (), **more: Any
+    ) -> ServiceInfo:
+        """What a service of these parts says of itself; `more` are fields of its own."""
+        config = self.config
+        return ServiceInfo(
+            runtime=self.engine.runtime.info,
+            modes=modes,
+            voices=self.voices,
+            sampling=sampling,
+            sample_rate_hz=self.codec.sample_rate_hz,
+            samples_per_code=self.samples_per_code,
+            ids=self.engine.processor.ids,
+            pieces=pieces,
+            max_text_chars=config.max_text_chars,
+            max_speech_s=config.max_speech_s,
+            max_sessions=config.max_sessions,
+            max_waiting=config.max_waiting,
+            kv_rows=config.kv_rows,
+            run_ahead_s=config.run_ahead_s,
+            lease_s=config.lease_s,
+            lead_samples=self.lead_samples,
+            **more,
+        )
 
     def start(self) -> None:
         """Start both threads and accept requests from now on."""

@@ -125,24 +125,7 @@ def make_service(size: Size) -> StartableService:
     runtime = make_runtime(PUBLISHED, size.places, kv_rows, "bfloat16", step_rows, device=device)
     codec = make_codec("moss", 16, device)
     core = random_service(PUBLISHED, runtime, codec, size.prompt_rows, size.codes)
-    info = ServiceInfo(
-        runtime=runtime.info,
-        modes=PUBLISHED_MODES.modes,
-        voices=("random",),
-        sampling=PUBLISHED_SAMPLING,
-        sample_rate_hz=codec.sample_rate_hz,
-        samples_per_code=core.samples_per_code,
-        ids=PUBLISHED.special,
-        pieces=(),
-        max_text_chars=4000,
-        max_speech_s=60.0,
-        max_sessions=core.config.max_sessions,
-        max_waiting=core.config.max_waiting,
-        kv_rows=kv_rows,
-        run_ahead_s=core.config.run_ahead_s,
-        lease_s=core.config.lease_s,
-    )
-    return LocalService(core, info)
+    return LocalService(core, core.info(PUBLISHED_MODES.modes, PUBLISHED_SAMPLING))
 
 
 def cpu_config(checkpoint: Path, places: int) -> EngineConfig:

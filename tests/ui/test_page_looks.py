@@ -210,17 +210,24 @@ def test_the_settings_are_large_enough_for_a_finger(visit):
     assert tab.page.locator("#settings button").first.bounding_box()["height"] >= 44
 
 
-def test_controls_that_are_called_alike_stand_in_named_groups(visit):
+def test_controls_that_are_called_alike_stand_in_named_groups_and_are_asked_with(service, visit):
     tab = visit()
     tab.page.locator("#settings button").first.click()
-    for head in ("Speech head", "Text head"):
+    for head, temperature in (("Speech head", "0.35"), ("Text head", "0.55")):
         group = tab.page.get_by_role("group", name=head, exact=True)
         group.get_by_role("slider", name="Temperature").wait_for()
         assert group.get_by_role("slider").count() == 4
+        group.get_by_role("spinbutton", name="Temperature").fill(temperature)
+    tab.page.locator("#max-rows input[type=number]").fill("99")
     assert tab.page.get_by_role("group", name="Mode", exact=True).get_by_role(
         "radio"
     ).count() == len(MODES)
     tab.page.get_by_role("region", name="Reading list", exact=True).wait_for()
+    tab.page.locator("#settings button").first.click()  # closed, they are as they were left
+    tab.hear("As it is set.")
+    sampling = service.requests[-1].sampling
+    assert (sampling.audio.temperature, sampling.text.temperature) == (0.35, 0.55)
+    assert (sampling.max_rows, sampling.text.top_k) == (99, INFO.sampling.text.top_k)
 
 
 def test_the_shade_is_kept(visit):

@@ -52,7 +52,8 @@ class ReplyProgress:
         self._rows: list[Row] = []
         self._num_samples = self._num_chars = 0
         self._state: SpeechState | None = None
-        self._began_s = self._latest_s = 0.0
+        self._began_s = 0.0
+        self._latest_s = {True: 0.0, False: 0.0}  # of sound, of all else
         self._held_s = self._held_before_s = 0.0
         self._resumes = False
 
@@ -69,10 +70,11 @@ class ReplyProgress:
         elsewhere goes on."""
         self._began_s, self._held_before_s, self._resumes = elapsed_s, self._held_s, resumes
 
-    def not_before(self, elapsed_s: float) -> float:
-        """A time for what is told next: the way from replicas varies, and no time goes back."""
-        self._latest_s = max(elapsed_s, self._latest_s)
-        return self._latest_s
+    def not_before(self, elapsed_s: float, *, sound: bool = False) -> float:
+        """A time for what is told next: the way from replicas varies, and no time goes back. Sound
+        is another thread's, in its own order."""
+        self._latest_s[sound] = max(elapsed_s, self._latest_s[sound])
+        return self._latest_s[sound]
 
     def progress(self, num_taken: int) -> Progress:
         codes, sent = tuple(self._codes), self._num_samples
@@ -84,9 +86,8 @@ class ReplyProgress:
             return None if self._resumes else replace(event, request_id=self._request_id)
         if isinstance(event, Started) and self._resumes:
             return None
-        time_s = self._began_s + event.time_s
-        if not isinstance(event, AudioChunk):  # another thread's, in their own order
-            time_s = self.not_before(time_s)
+        is_sound = isinstance(event, AudioChunk)
+        time_s = self.not_before(self._began_s + event.time_s, sound=is_sound)
         known: dict[str, Any] = {"request_id": self._request_id, "time_s": time_s}
         if isinstance(event, Sampled | AudioChunk):
             self._held_s = self._held_before_s + event.held_s

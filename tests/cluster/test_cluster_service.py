@@ -318,6 +318,18 @@ def test_nothing_is_told_at_a_time_before_what_was_told():
     assert started is not None and started.time_s == waits_s
 
 
+def test_no_sound_is_told_at_a_time_before_what_was_heard():
+    """A replica may accept a reply late, and die, and the next one be quick."""
+    course, silence = ReplyProgress("request", IDS), np.zeros(10, np.float32)
+    heard_s = []
+    for begun_s, made_s in ((1.0, 0.3), (1.2, 0.05)):
+        course.begin(begun_s, resumes=bool(heard_s))
+        told = course.take(AudioChunk("request", made_s, 0, silence, 10 * len(heard_s), 100, 0.0))
+        assert told is not None
+        heard_s.append(told.time_s)
+    assert heard_s == [1.3, 1.3]
+
+
 def test_a_full_replica_takes_the_replies_of_a_dead_one_and_they_say_that_they_wait():
     async def crowd(cluster: Cluster) -> list[list[Event]]:
         held = {name: hold_at(core.engine.runtime, 1) for name, core in cluster.cores.items()}

@@ -69,6 +69,7 @@ def test_a_gap_is_counted(url, service):
 
 def test_who_leaves_early_is_counted_as_such(url, service):
     service.script = Script(seconds=20.0, rtf=0.5)
+    assert until(lambda: value(read(url), "listeners") == 0)  # who left before was counted
     before = value(read(url), "replies_total", outcome="cancelled")
     with httpx.stream("POST", f"{url}/v1/audio/speech", json=ASKED) as answer:
         parts = answer.iter_raw()

@@ -13,7 +13,7 @@ from moss_engine.api.request import Speech
 from moss_engine.audio.follower import Follower, Heard
 from moss_engine.audio.hearing import Hearing, Understanding
 from moss_engine.audio.turn_judge import Judge
-from moss_engine.audio.turn_taking import LEAST_SPEECH_S, Change
+from moss_engine.audio.turn_taking import LEAST_SPEECH_S, Change, asks_for_silence
 from moss_engine.audio.voice_activity import Detector
 
 UNHEARD_S = 0.6
@@ -139,6 +139,7 @@ class Floor:
                 if not await self._is_meant(heard, understood):
                     return
                 self._last = None
+                doubted = self._as_said(doubted, understood.text)
                 yield doubted
                 heard = _joined(doubted.mends, heard)
             yield Taken(heard, understood)
@@ -156,11 +157,17 @@ class Floor:
     def _believed(self, begun: Taken) -> Taken:
         """Somebody has begun to talk and means it."""
         self._doubt(None)
+        begun = self._as_said(begun, self.hearing.turn.text)
         if begun.mends is not None:
             self._last = None
             self._paused(None)
             self.follower.continues(begun.mends.pcm)
         return begun
+
+    def _as_said(self, begun: Taken, text: str | None) -> Taken:
+        """By these words: who asks for silence had finished, unless that was all but a sentence."""
+        silences = text is not None and asks_for_silence(text) and not self.hearing.goes_on
+        return replace(begun, mends=None) if silences else begun
 
     async def _is_meant(self, heard: Heard, understood: Understanding) -> bool:
         """Whether a turn over an answer was meant to stop it. A recogniser that is not sure may

@@ -136,7 +136,7 @@ class Follower:
         self.num_taken = 0
         self._listener = listener
         self._likely = likely
-        self._lead_s = lead_s
+        self.lead_s = lead_s
         self._guarded = guarded
         self._downsampler = Downsampler() if rate_hz == FROM_HZ else None
         self._frame_size = FRAME_SAMPLES * rate_hz // RATE_HZ
@@ -278,7 +278,7 @@ class Follower:
         self._answered = answering or (before.talking and self._answered)
         heard = self._changed(before, answering)
         if not turn.talking:
-            self._keep(self._lead_s + max(turn.run_s, self._more.run_s + self._more.length_s))
+            self._keep(self.lead_s + max(turn.run_s, self._more.run_s + self._more.length_s))
             if turn.run_s == 0.0:
                 levels.forget()
         return heard

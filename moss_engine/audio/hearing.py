@@ -52,6 +52,7 @@ class Hearing:
     a recogniser listens; with `by_words` that is all there is to hear. `paused` is told what was
     said so far when whoever talks pauses, once that is understood, and None when she goes on.
     `look_s`: new speech that is worth a look at its words; None: they are looked at in pauses.
+    `goes_on`: what is being said comes soon behind a turn that wanted more.
     Used on one event loop."""
 
     def __init__(
@@ -85,7 +86,7 @@ class Hearing:
         )  # fmt: skip
         self._judge = judge
         self._pause: Pause | None = None
-        self._goes_on = False  # with a turn that wanted more
+        self.goes_on = False
         self.finds = detector is not None
         self.forget()
 
@@ -127,8 +128,8 @@ class Hearing:
 
     def is_soon(self, heard: Heard) -> bool:
         """Whether what begins comes soon behind the turn that was kept last."""
-        kept = self._kept
-        return kept is not None and heard.at - kept.at <= GOES_ON_S * self.rate_hz
+        kept, at_s = self._kept, heard.at / self.rate_hz + self.follower.lead_s
+        return kept is not None and at_s - kept.at / self.rate_hz <= GOES_ON_S
 
     @property
     def _wanted_more(self) -> bool:
@@ -147,7 +148,7 @@ class Hearing:
             return spoken_s >= MEANT_S
         if is_echo(text, saying):
             self.follower.was_echo()
-        return interrupts(text, spoken_s, saying, goes_on=self._goes_on)
+        return interrupts(text, spoken_s, saying, goes_on=self.goes_on)
 
     def _end_s(self) -> float:
         """The silence that ends the turn that goes on: the usual one until its words are known and
@@ -169,7 +170,7 @@ class Hearing:
         for heard in found:
             if heard.change is Change.BEGAN:
                 self.turn = Understanding(self)
-                self._goes_on = self._wanted_more and self.is_soon(heard)
+                self.goes_on = self._wanted_more and self.is_soon(heard)
             elif heard.change is Change.PAUSED:
                 self.turn.pause(heard)
             elif heard.change in (Change.WENT_ON, Change.DROPPED):

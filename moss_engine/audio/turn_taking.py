@@ -130,6 +130,12 @@ def interrupts(text: str, spoken_s: float, saying: str = "", *, goes_on: bool = 
     return meant or not _STOPS.isdisjoint(said) or (goes_on and not _NODS.issuperset(said))
 
 
+def asks_for_silence(text: str) -> bool:
+    """Whether words over an answer want it to stop, and nothing else."""
+    said = re.findall(r"[a-z']+", text.lower())
+    return len(said) <= MEANT_WORDS and not _STOPS.isdisjoint(said[:1])
+
+
 ECHO_SHARE = 0.6
 """Of the words that were understood, so many are the answer's own in an echo. Measured: three of
 four scraps of an echo have them, and one of 150 questions about something else."""

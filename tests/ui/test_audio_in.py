@@ -165,6 +165,7 @@ async def test_a_microphone_that_ends_in_mid_sentence_completes_the_turn(ingest,
         (1.0, False, True, True),  # soon behind the judged end
         (3.0, True, True, True),  # over the first words of the answer
         (3.0, False, True, False),
+        (2.1, False, True, False),  # it ended 1.4 s before
         (1.0, True, False, False),  # something else was asked meanwhile
     ],
 )
@@ -369,6 +370,19 @@ async def test_a_soft_word_behind_an_open_end_is_taken_for_the_rest_of_it(
     assert any(answer.talking and answer.sure for answer in answers) is sure
     assert any(answer.utterance for answer in answers) is sure
     assert bool(microphone.before) is sure, "it is the rest of the turn"
+
+
+@pytest.mark.parametrize(("word", "goes_on"), [("And tomorrow?", True), ("Stop, please.", False)])
+async def test_who_asks_for_silence_had_finished(word, goes_on, monkeypatch):
+    monkeypatch.setattr(turn_judge, "load_melody", lambda: None)
+    ear = Ear("What time is it?")
+    microphone = Microphone(ingest_of(ear))
+    microphone.use(hands_free=True)
+    await feed(microphone, np.concatenate([tone(1.5), silence(0.7)]))
+    ear.text = word
+    answers = await feed(microphone, np.concatenate([tone(0.7), silence(1.0)]), answering=True)
+    assert sum(bool(answer.utterance) for answer in answers) == 1
+    assert bool(microphone.before) is goes_on
 
 
 async def test_the_answers_own_words_interrupt_nothing():

@@ -26,8 +26,8 @@ class Heard:
 
 
 class Recogniser(Protocol):
-    """Called by one thread at a time. `name` is shown to visitors, `language` is the only one that
-    it understands."""
+    """Called by several threads at once. `name` is shown to visitors, `language` is the only one
+    that it understands."""
 
     name: str
     language: str

@@ -1,13 +1,14 @@
-"""One recogniser for all visitors: a thread of its own, with a bounded queue.
+"""One recogniser for all visitors: threads of its own, with a bounded queue.
 
 Whole recordings go before partial ones, of what is still being said, which are only taken while
-nothing else waits, so that many talkers cannot delay the end of anybody's sentence. Recordings of
+a thread is free, so that many talkers cannot delay the end of anybody's sentence. Recordings of
 which the times of words are wanted, too, come last, and let all others pass between two words.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_PENDING = 16  # whole recordings that are heard or wait for it
+NUM_THREADS = min(4, max(1, (os.cpu_count() or 1) // 4))
+"""A core in four; four keep up with sixteen talkers."""
 FAULT = "The recording could not be understood; record it again."
 
 
@@ -38,18 +41,22 @@ class _Work:
 class RecogniserWorker:
     """Used from any thread; a future that is cancelled before its turn costs nothing."""
 
-    def __init__(self, recogniser: Recogniser):
+    def __init__(self, recogniser: Recogniser, num_threads: int = NUM_THREADS):
         self.name = recogniser.name
         self.language = recogniser.language
         self._recogniser = recogniser
         self._changed = threading.Condition()
         self._whole: deque[_Work] = deque()
         self._timed: deque[_Work] = deque()
-        self._partial: _Work | None = None
-        self._working = False
+        self._partial: deque[_Work] = deque()
+        self._num_heard = 0  # that are being heard, but for those with times
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="recogniser", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"recogniser {at}", daemon=True)
+            for at in range(num_threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def num_pending(self) -> int:
@@ -77,27 +84,31 @@ class RecogniserWorker:
         return work.future
 
     def partial(self, wave: np.ndarray) -> Future[Transcript] | None:
-        """What was said so far of a recording that goes on; None while there is other work."""
+        """What was said so far of a recording that goes on; None while no thread is free."""
         with self._changed:
             self._require_open()
-            if self._working or self._whole or self._partial:
+            num_urgent = self._num_heard + len(self._whole) + len(self._partial)
+            if num_urgent >= len(self._threads):
                 return None
-            self._partial = work = _Work(wave)
+            work = _Work(wave)
+            self._partial.append(work)
             self._changed.notify()
         return work.future
 
     def close(self) -> None:
-        """Drop what waits; returns when the recording that is being heard is done."""
+        """Drop what waits; returns when the recordings that are being heard are done."""
         with self._changed:
             self._closing = True
-            waiting = [*self._whole, *self._timed, *([self._partial] if self._partial else [])]
-            self._whole.clear()
-            self._timed.clear()
-            self._partial = None
-            self._changed.notify()
+            queues = self._whole, self._timed, self._partial
+            waiting = [work for queue in queues for work in queue]
+            for queue in queues:
+                queue.clear()
+            self._changed.notify_all()
         for work in waiting:
             work.future.cancel()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
+        self._recogniser.close()
 
     def _require_open(self) -> None:
         if self._closing:
@@ -105,14 +116,11 @@ class RecogniserWorker:
 
     def _run(self) -> None:
         while (work := self._next()) is not None:
-            if work.future.set_running_or_notify_cancel():
-                self._hear(work)
-        self._recogniser.close()
+            self._do(work)
 
     def _next(self) -> _Work | None:
         """Wait for work; None at the end."""
         with self._changed:
-            self._working = False
             self._changed.wait_for(
                 lambda: self._closing or self._whole or self._partial or self._timed
             )
@@ -120,11 +128,11 @@ class RecogniserWorker:
 
     def _urgent(self) -> _Work | None:
         """What is to be done before any word gets its time. Under the lock."""
-        work, self._partial = (
-            (self._whole.popleft(), self._partial) if self._whole else (self._partial, None)
-        )
-        self._working = work is not None
-        return work
+        queue = self._whole or self._partial
+        if not queue:
+            return None
+        self._num_heard += 1
+        return queue.popleft()
 
     def _let_pass(self) -> None:
         """Do what is urgent, in the midst of a recording whose words get their times; raises
@@ -134,8 +142,14 @@ class RecogniserWorker:
                 self._require_open()
                 if (work := self._urgent()) is None:
                     return
-            if work.future.set_running_or_notify_cancel():
-                self._hear(work)
+            self._do(work)
+
+    def _do(self, work: _Work) -> None:
+        if work.future.set_running_or_notify_cancel():
+            self._hear(work)
+        if not work.timed:
+            with self._changed:
+                self._num_heard -= 1
 
     def _hear(self, work: _Work) -> None:
         begun_s = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The recogniser's thread: whole recordings first, partial ones only in spare time, all of it
+"""The recogniser's threads: whole recordings first, partial ones only in spare time, all of it
 bounded."""
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def gated():
 
 @pytest.fixture
 def worker(gated):
-    worker = RecogniserWorker(gated)
+    worker = RecogniserWorker(gated, num_threads=1)
     yield worker
     gated.gate.set()
     worker.close()
-    assert gated.closed and not worker._thread.is_alive()
+    assert gated.closed
 
 
 def seconds(count: int) -> np.ndarray:
@@ -100,7 +100,7 @@ def test_a_failing_recogniser_is_a_sentence_and_the_next_recording_is_heard(work
 
 
 def test_after_its_end_nothing_is_heard(gated):
-    worker = RecogniserWorker(gated)
+    worker = RecogniserWorker(gated, num_threads=1)
     first = worker.transcribe(seconds(1))
     assert gated.begun.wait(PATIENCE_S)
     waiting = worker.transcribe(seconds(2))
@@ -124,3 +124,23 @@ def test_who_wants_the_times_of_words_lets_others_pass(worker, gated):
     for future in (*timed, partial, whole):
         future.result(PATIENCE_S)
     assert gated.heard == [2, 1, 5, 6]
+
+
+def test_as_many_are_heard_at_once_as_there_are_threads():
+    together = threading.Barrier(2)
+
+    class Together(Gated):
+        def transcribe(self, wave, between=None) -> Heard:
+            together.wait(PATIENCE_S)
+            self.begun.set()
+            return super().transcribe(wave)
+
+    gated = Together()
+    worker = RecogniserWorker(gated, num_threads=2)
+    whole, partial = worker.transcribe(seconds(1)), worker.partial(seconds(2))
+    assert partial is not None and gated.begun.wait(PATIENCE_S)
+    assert worker.partial(seconds(3)) is None
+    gated.gate.set()
+    assert [work.result(PATIENCE_S).seconds for work in (whole, partial)] == [1, 2]
+    worker.close()
+    assert gated.closed

@@ -94,21 +94,24 @@ async def speak(
     """Write the reply's sound to `out`, if there is one, and its text to standard output, both as
     they come.
 
-    Raises a MossError if the request is refused or fails; what was spoken until then stays in the
-    file.
+    Raises a MossError if the request is refused, which leaves the file alone, or fails; what was
+    spoken until then stays in it.
     """
     timeline, rate_hz = Timeline(), (await service.describe()).sample_rate_hz
+    file: wave.Wave_write | None = None
     async with contextlib.aclosing(stream(service, request)) as events:
-        with contextlib.nullcontext() if out is None else _open_wav(out, rate_hz) as file:
+        with contextlib.ExitStack() as opened:
             async for event in events:
                 timeline = fold(timeline, event)
+                if isinstance(event, Failed):
+                    raise error_of(event.code, event.message)
+                if out is not None and file is None:
+                    file = opened.enter_context(_open_wav(out, rate_hz))
                 if isinstance(event, TextDelta):
                     print(event.text, end="", flush=True)
                 elif isinstance(event, AudioChunk):
                     assert file is not None, "a mode that answers by text made sound"
                     file.writeframes(to_bytes(event))
-                elif isinstance(event, Failed):
-                    raise error_of(event.code, event.message)
                 elif isinstance(event, Finished):
                     print(flush=True)
                     return measure(timeline), event.reason

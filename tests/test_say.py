@@ -87,6 +87,14 @@ async def test_a_folder_that_is_not_there_is_named(service, tmp_path):
         await say.speak(service, request, tmp_path / "missing" / "a.wav")
 
 
+async def test_what_is_refused_leaves_the_file_as_it_was(service, tmp_path):
+    path = tmp_path / "a.wav"
+    path.write_bytes(b"of before")
+    with pytest.raises(MossError, match="send a shorter text"):
+        await say.speak(service, asking(Text("hello " * 2000), SPEAK), path)
+    assert path.read_bytes() == b"of before"
+
+
 async def test_the_table_names_every_known_figure(service, tmp_path):
     request = asking(Text("hello"), SPEAK)
     metrics, _ = await say.speak(service, request, tmp_path / "a.wav")

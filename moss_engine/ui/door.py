@@ -10,8 +10,6 @@ tab sends, besides binary frames, which are its microphone's int16 PCM at 16 kHz
     response.prepare           values                 to be answered by what is being said
     response.cancel            heard
     conversation.clear         heard
-    replay.check               file
-    replay.create              file, run, heard, sound
     input_audio_buffer.begin   recording, hands_free
     input_audio_buffer.update  answering, unheard, saying, played   what the page says while it
                                listens, whether hardly anything was heard of that, and whether
@@ -24,7 +22,6 @@ It is told:
     session.opened             instance, seen, resumed  who answers, and how many frames it has
     conversation.updated       entries, whole         what was said so far
     response.update            run, ...               what is new of a reply
-    replay.checked             sentence               why a replay file would be refused, or ""
     input_audio_buffer.heard   block, ...             what a block brought about
     input_audio_buffer.failed  message                why nothing more is heard
     error                      message
@@ -169,10 +166,6 @@ class Tab:
             self._do(self._cancel(_text(event, "heard")))
         elif kind == "conversation.clear":
             self._do(self._clear(_text(event, "heard")))
-        elif kind == "replay.check":
-            self.tell("replay.checked", sentence=self._handlers.check_replay(_text(event, "file")))
-        elif kind == "replay.create":
-            self._reply(self._replay(event), event)
         elif kind is not None and str(kind).startswith("input_audio_buffer."):
             self._listen(str(kind).partition(".")[2], event)
         else:
@@ -247,12 +240,6 @@ class Tab:
             return
         so_far = Utterance(microphone.before, said, np.zeros(0, np.int16), RATE_HZ)
         self._handlers.begin(self._prepared, so_far, self.conversation, self._ahead)
-
-    def _replay(self, event: dict[str, Any]) -> Messages:
-        file, heard = _text(event, "file"), _text(event, "heard")
-        return self._handlers.replay(
-            file, heard, form.run_name(event.get("run")), self.conversation
-        )
 
     async def _cancel(self, heard: str) -> None:
         await self._handlers.stop(heard, self.conversation)

@@ -27,7 +27,7 @@
   let table = null;
   window.first = {
     composing: false,
-    engine: new Promise((resolve) => addEventListener("engine", resolve, { once: true })), // somebody looks at it, or takes its figures away
+    engine: new Promise((resolve) => addEventListener("engine", resolve, { once: true })), // somebody looks at it
     chinese: () => (table ??= fetch(chinese).then((answer) => answer.json())),
     // The page is there: it takes what was typed and asked, and where one was in the box.
     leave() {

@@ -8,7 +8,6 @@ closed in time.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +15,13 @@ from typing import Any
 
 from moss_engine.api.errors import MossError, ParameterError
 from moss_engine.api.info import ServiceInfo
-from moss_engine.api.request import Message, Request, Text
+from moss_engine.api.request import Request
 from moss_engine.api.service import SpeechService
 from moss_engine.endpoints.ahead import Ahead
 from moss_engine.endpoints.figures import Figures
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest, Utterance
 from moss_engine.ui.conversation import Conversation, Sessions, settle
-from moss_engine.ui.replay import read_replay, recipe
 from moss_engine.ui.stream import Messages, PoolWatch, messages
 from moss_engine.ui.turn import Turn
 
@@ -86,21 +84,6 @@ class Handlers:
         except MossError:
             return
 
-    def replay(self, file: str, heard: str, run: str, conversation: Conversation) -> Messages:
-        """The messages of a reply that a file holds, called `run`. It is no part of the
-        conversation, of whose last reply so much was `heard`."""
-        turn = Turn(run=run, pieces_of=self.facts.pieces_of)
-        return _whole(turn, self._told_again(file, heard, turn, conversation))
-
-    def check_replay(self, file: str) -> str:
-        """Why a replay file would be refused, as one sentence, or "": asked first, as a refusal
-        must not silence what is heard."""
-        try:
-            read_replay(file, self.facts)
-        except MossError as error:
-            return str(error)
-        return ""
-
     async def _told(
         self,
         values: dict[str, Any],
@@ -113,7 +96,6 @@ class Handlers:
         mode = self.facts.mode(values["mode"])
         form.doubt_once(conversation.doubted, mode, values["text"])
         turn.asked = await self._asked(values)
-        turn.recipe = recipe(values, self.facts, turn.seed)
         await asyncio.to_thread(conversation.cut, values["heard"], self.facts)
         conversation.note_stop(values["heard"])
         begun = None
@@ -140,29 +122,6 @@ class Handlers:
         finally:
             turn.close()
             await self.entries(conversation)  # whose sound becomes files, which grow old
-
-    async def _told_again(
-        self, file: str, heard: str, turn: Turn, conversation: Conversation
-    ) -> Messages:
-        await asyncio.to_thread(conversation.cut, heard, self.facts)
-        facts, recording = self.facts, read_replay(file, self.facts)
-        turn.seed, turn.recipe = recording.seed, recording.recipe
-        await self.service.cancel_session(conversation.session_id)
-        reply = await self.service.submit(
-            Request(
-                secrets.token_urlsafe(16),
-                conversation.session_id,
-                (Message("user", Text("")),),
-                facts.default_mode.name,
-                facts.sampling,
-                recording.voice,
-                recorded=recording.recorded,
-                visitor=conversation.visitor,
-            )
-        )
-        async with aclosing(messages(reply, turn, self.pool.counts)) as stream:
-            async for message in stream:
-                yield message
 
     async def _asked(self, values: dict[str, Any]) -> str | Utterance:
         """What was typed, or what was said, with its codes."""

@@ -29,7 +29,6 @@ from moss_engine.ui.parts.words import (
     invitation,
 )
 from moss_engine.ui.programs import Outboxes, offer, slow_down
-from moss_engine.ui.replay import MAX_FILE_BYTES
 
 HERE = Path(__file__).resolve().parent
 MAX_QUEUE = 256  # calls that Gradio has not begun yet
@@ -81,7 +80,6 @@ def lay_out(handlers: Handlers, programs: str) -> tuple[gr.Radio, Settings]:
                 what=WHAT,
                 example=example,
                 chinese=example if mode.spell_out else TO_ASK_CHINESE[0],
-                replay_bytes=MAX_FILE_BYTES,
             )
             make_panel(running(facts), elem_id="panel")
     foot = f"<p>{html.escape(NOTICE)}</p>{OPEN_PROGRAMS if programs else ''}"

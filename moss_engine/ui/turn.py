@@ -70,9 +70,7 @@ class Turn(Answered):
     before the page hears of it, and that little is not known here. `num_left_out` earlier messages
     did not fit beside this one, which are `left_out` turns of the conversation; `understood` is
     what a recogniser made of the question, and `thought` when a brain got how far; `placed` is the
-    replica that makes the reply, in a cluster. `parts` are the stretches of the reply, each a
-    stream of the codec: row and sample at which they begin; `pauses` are the codes of silence that
-    are heard after a row; `recipe` is what a replay file says of it besides.
+    replica that makes the reply, in a cluster.
 
     `num_made` samples came; those of messages are `num_samples`, and their sound is `pcm` until it
     is a clip; `unkept` says why it could not become one. `pieces_of` says what text ids stand for.
@@ -88,11 +86,8 @@ class Turn(Answered):
     num_left_out: int = 0
     left_out: int = 0
     understood: Transcript | None = None
-    recipe: dict[str, Any] | None = None
     thought: dict[str, float] = field(default_factory=dict)
     placed: Placed | None = None
-    parts: list[tuple[int, int]] = field(default_factory=list)
-    pauses: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     num_made: int = 0
     sample_rate_hz: int = 0
     pcm: list[bytes] = field(default_factory=list)
@@ -104,7 +99,6 @@ class Turn(Answered):
     pieces_of: Callable[[list[int]], dict[str, str]] = lambda ids: {}
     received_s: float = 0.0
     accepted_s: float | None = None
-    _num_rows: int = 0
     _news: News = field(default_factory=News)
 
     def __post_init__(self) -> None:
@@ -186,11 +180,6 @@ class Turn(Answered):
         if isinstance(event, TextDelta):
             self._news.text.append((event.start_sample, event.text))
             return
-        if event.silence:
-            self.pauses.append((self._num_rows, event.silence))
-        if event.part >= len(self.parts):
-            self.parts.append((self._num_rows, self.num_made))
-        self._num_rows += 1
         self._news.rows.append(event.row)
         is_text = event.modality is Modality.TEXT
         self._news.ids.append(event.row.text if is_text else ~event.row.audio)
@@ -266,7 +255,6 @@ class Turn(Answered):
             "note": self.note,
             "end": self.over,
             "seed": self.seed,
-            "recipe": self.recipe,
             "speaks": self.speaks,
             "now_s": now_s,
             "stages": self.stages(),
@@ -279,8 +267,6 @@ class Turn(Answered):
             "text": [list(delta) for delta in news.text],
             "ids": news.ids,
             "pieces": self.pieces_of(news.ids),
-            "parts": [list(part) for part in self.parts],
-            "pauses": [[row, list(codes)] for row, codes in self.pauses],
         }
         self.seq, self._news = self.seq + 1, News()
         if not self.is_cut:

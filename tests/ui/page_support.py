@@ -28,7 +28,7 @@ from moss_engine.api.events import (
     Started,
     TextDelta,
 )
-from moss_engine.api.info import EngineStats, MadeBy, RuntimeInfo, ServiceInfo, ServiceStats
+from moss_engine.api.info import EngineStats, RuntimeInfo, ServiceInfo, ServiceStats
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import (
     ChannelSampling,
@@ -40,7 +40,7 @@ from moss_engine.api.request import (
     without_older_half,
 )
 from moss_engine.api.service import ClonedVoice, SpeechService
-from moss_engine.api.tokens import Modality, Row, SpecialIds, spoken_codes
+from moss_engine.api.tokens import Modality, Row, SpecialIds
 from moss_engine.api.transcript import Transcript, Word
 from moss_engine.audio.pcm import to_pcm16
 
@@ -207,7 +207,6 @@ INFO = ServiceInfo(
     max_waiting=16,
     kv_rows=16_384,
     run_ahead_s=10.0,
-    made_by=MadeBy("c0ffee" * 10, "decade" * 10),
 )
 
 
@@ -308,7 +307,7 @@ class FakeService:
             raise self.script.error
         check_values(request)
         for message in request.messages:
-            if isinstance(message.content, Text) and not request.recorded:
+            if isinstance(message.content, Text):
                 check_text(message.content.text, self.info.max_text_chars)
         asked = len(request.messages)
         while len(request.messages) > self.most_messages:
@@ -338,10 +337,6 @@ class FakeService:
             del self.open[key]
 
     async def _events(self, request: Request) -> AsyncIterator[Event]:
-        if request.recorded:
-            async for event in self._recorded(request):
-                yield event
-            return
         script, key = self.script, request.request_id
         if request.session_id == "warm-up":  # before anybody visits
             script = replace(script, seconds=0.2, first_s=0.0, rtf=0.0)
@@ -388,25 +383,6 @@ class FakeService:
             samples = wave[start : start + step]
             yield AudioChunk(key, now_s(), rows, samples, start, RATE_HZ, codec=script.codec)
         yield Finished(key, now_s(), rows, FinishReason.STOP, ())
-
-    async def _recorded(self, request: Request) -> AsyncIterator[Event]:
-        """An earlier reply with an even seed, spoken again."""
-        (recorded,), key = request.recorded, request.request_id
-        codes = len(spoken_codes(recorded.rows, IDS))
-        wave, step = signal(codes * CODE_SAMPLES / RATE_HZ), 5 * CODE_SAMPLES
-        yield Accepted(key, 0.0, 0, 0)
-        yield Started(key, 0.0, 0, 0)
-        for number, row in enumerate(recorded.rows, 1):
-            speech = row.text == IDS.modality_pad
-            yield Sampled(key, 0.0, number, row, Modality.AUDIO if speech else Modality.TEXT)
-        for start, text in recorded.text:
-            yield TextDelta(key, 0.0, len(recorded.rows), text, start)
-        for start in range(0, len(wave), step):
-            if await self._stopped(key, 0.01):
-                yield Finished(key, 0.0, 0, FinishReason.CANCELLED, ())
-                return
-            yield AudioChunk(key, 0.0, 0, wave[start : start + step], start, RATE_HZ)
-        yield Finished(key, 0.0, len(recorded.rows), FinishReason.STOP, recorded.rows)
 
     async def _held_back(self, key: str, start: int) -> bool:
         """Wait for a listener who is far behind; whether the request was cancelled meanwhile."""

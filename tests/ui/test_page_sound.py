@@ -1,10 +1,9 @@
 """The page in a real browser: what is heard is what was sent, sample by sample, however it comes and wherever
-the service runs; the player around it: waveform, replays, the comparison of two, what is saved, figures."""
+the service runs; the player around it: waveform, playing again, what is saved, figures."""
 
 from __future__ import annotations
 
 import io
-import json
 import re
 import wave
 
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 
 from moss_engine.api.events import CodecRun
-from moss_engine.ui.replay import MAX_FILE_BYTES
 from tests.audio.test_turn_taking import SAMPLE
 from tests.ui.page_support import RATE_HZ, FakeService, Script, until
 
@@ -238,13 +236,6 @@ def test_a_compressed_reply_can_be_stopped_replaced_and_heard_again(service, tab
     assert until(lambda: not service.open) and tab.problems == []
 
 
-DROP = """([name, text]) => {
-  const files = new DataTransfer();
-  files.items.add(new File([text], name, { type: "application/json" }));
-  document.querySelector("#live").dispatchEvent(new DragEvent("drop", { dataTransfer: files, bubbles: true, cancelable: true }));
-}"""
-
-
 def made(service, tab, seconds: float) -> None:
     """A reply that is there as a whole before it is heard."""
     service.script = Script(seconds=seconds, rtf=0.01)
@@ -334,48 +325,10 @@ def test_captions_are_files_in_step_with_the_sound(service, tab, tmp_path):
     assert vtt.startswith("WEBVTT\n\n00:00:00.000 --> ") and "\nTom &amp; Ann.\n" in vtt
 
 
-def drop(tab, text: str, name: str = "reply.json") -> None:
-    tab.page.evaluate(DROP, [name, text])
-
-
-def kept(tab, tmp_path) -> str:
-    return saved(tab, tmp_path, "keep").read_text("utf-8")
-
-
-def test_a_kept_reply_sounds_the_same_when_it_is_dropped_on_the_page(service, tab, tmp_path):
-    tab.keep_seed(50)
-    service.script = Script(seconds=1.2, rtf=0.1)
-    tab.buffer_whole_replies()
-    tab.hear("One two three four.")
-    first, ids = service.sent(), tab.state("ids")
-    tab.assert_heard(first)
-    file = kept(tab, tmp_path)
-    assert json.loads(file)["made_by"] == {"checkpoint": "c0ffee" * 10, "codec": "decade" * 10}
-    tab.page.reload()
-    tab.page.wait_for_function("window.liveAudio && document.body.dataset.input")
-    tab.page.mouse.click(5, 300)
-    tab.buffer_whole_replies()
-    drop(tab, file)
-    tab.wait("done")
-    tab.assert_heard(first)
-    assert service.requests[-1].recorded and tab.state("ids") == ids
-    assert tab.page.locator(".la-text").inner_text() == "One two three four."
-    assert tab.page.locator(".la-again").is_visible() and tab.state("seed") == 50
-    assert json.loads(kept(tab, tmp_path))["ids"] == ids, "it cannot be kept once more"
-    assert tab.problems == []
-
-
-def test_a_refused_file_silences_nothing_and_escape_closes_the_menu_first(service, tab):
+def test_escape_closes_the_menu_before_it_stops_the_reply(service, tab):
     service.script = Script(seconds=20.0, rtf=0.2)
     tab.ask("A long one.")
     tab.wait("speaking")
-    for text, words in (
-        ("{}", "no replay file"),
-        ("x" * (MAX_FILE_BYTES + 1), "larger than 200 kB"),
-    ):
-        drop(tab, text)
-        assert until(lambda words=words: words in tab.told())
-    assert tab.state("phase") == "speaking" and len(service.requests) == 1
     tab.page.locator(".la-save").click()
     assert tab.page.locator(".la-wav").is_visible()
     tab.page.keyboard.press("Escape")

@@ -4,7 +4,7 @@
 
 import { complain, randomName, root } from "./common.js";
 import { Door } from "./door.js";
-import { considered, pause, wire } from "./live_audio_controls.js";
+import { pause, wire } from "./live_audio_controls.js";
 import { OpusReply, SLOW_PREBUFFER_MS, soundWay } from "./opus.js";
 import { Player } from "./player.js";
 import { Captions, stamp, TICK_MS, Wave } from "./stage.js";
@@ -20,23 +20,21 @@ const blank = () => ({
   clickMs: null, byWords: false, firstWordMs: null, firstMs: null, onsetMs: null, firstPcmMs: null, latencyMs: 0,
   offsetLowMs: null, offsetHighMs: Infinity,
   sound: "pcm", stages: {}, figures: {}, pool: {}, ids: [], pieces: {}, rate, again: false,
-  recorded: false, complete: false, recipe: null, parts: [], pauses: [], // of a replay file, and what one is made of
   furthest: 0, // samples that reached the ear, wherever the listener is now
 });
 let wave;
 export let live = null; // the reply that is shown; it makes room for the next one when that was accepted
-let asked = null; // the question that was sent and is not accepted yet: {run, clickMs, byWords, before, recorded, question}
-export let pcm = []; // every chunk of the reply, for replay and download
+let asked = null; // the question that was sent and is not accepted yet: {run, clickMs, byWords, before, question}
+export let pcm = []; // every chunk of the reply, to hear it again and to save it
 let opus = null; // what decodes the reply, where it comes compressed
 let discard = true; // after Stop, until the next run begins
 let clock = null;
 export const BUSY = ["sent", "waiting", "thinking", "speaking"];
 
 // A question was accepted: the reply before it makes room.
-function begin({ run, clickMs, byWords, recorded }) {
+function begin({ run, clickMs, byWords }) {
   player.reset();
-  live = Object.assign(blank(), { run, clickMs, byWords, recorded });
-  element.classList.toggle("la-recorded", recorded);
+  live = Object.assign(blank(), { run, clickMs, byWords });
   asked = null;
   pcm = [];
   opus = null;
@@ -77,8 +75,8 @@ function take(message, sound) {
   }
   live.ids.push(...message.ids);
   Object.assign(live.pieces, message.pieces);
-  const { stages, figures, pool, parts, pauses, seed, speaks, placed = null, recipe = null, sound: way = "pcm" } = message;
-  Object.assign(live, { stages, figures, pool, parts, pauses, seed, speaks, placed, recipe, sound: way });
+  const { stages, figures, pool, seed, speaks, placed = null, sound: way = "pcm" } = message;
+  Object.assign(live, { stages, figures, pool, seed, speaks, placed, sound: way });
   for (const [start, text] of message.text) captions.add(start, text);
   if (message.text.length) live.firstWordMs ??= now;
   element.classList.toggle("la-opus", live.sound === "opus" && live.speaks);
@@ -123,7 +121,6 @@ function takePcm(chunk, now) {
 
 function finish(message) {
   live.ended = true;
-  live.complete = ["done", "length"].includes(message.state);
   player.end();
   if (!live.speaks) $(".la-spoken").textContent = captions.text; // a voice speaks for itself
   if (message.state === "failed") {
@@ -152,10 +149,10 @@ function chosen() {
 // What was typed and sent, or said, at a time of the page's clock; it may have values of its `own`. A reply that still speaks
 // falls silent, but all that is shown stays until the question is accepted.
 function askTyped(question, ms, own) {
-  ask({ type: "response.create", values: { ...chosen(), ...own, text: question } }, { question, ms });
+  ask({ ...chosen(), ...own, text: question }, { question, ms });
 }
 function askSpoken(utterance, ms, byWords) {
-  ask({ type: "response.create", values: { ...chosen(), utterance } }, { ms, byWords });
+  ask({ ...chosen(), utterance }, { ms, byWords });
 }
 
 // What is being said has no name yet. The server is told how it will be asked, so that it may begin the answer.
@@ -163,16 +160,15 @@ function prepare() {
   door.send({ type: "response.prepare", values: { ...chosen(), utterance: "now" } });
 }
 
-export function ask(event, { question, recorded = false, ms = performance.now(), byWords = false } = {}) {
+function ask(values, { question, ms = performance.now(), byWords = false } = {}) {
   noteCut();
   player.unlock();
   const way = soundWay(live);
   const run = randomName().slice(0, 8);
   const before = BUSY.includes(live.phase) ? "stopped" : live.phase;
-  const heardSoFar = cut;
-  door.send({ ...event, run, heard: heardSoFar, sound: way });
+  door.send({ type: "response.create", values, run, heard: cut, sound: way });
   if (BUSY.includes(live.phase)) breakOff("stopped", true);
-  asked = { run, clickMs: ms, byWords, before, recorded, question };
+  asked = { run, clickMs: ms, byWords, before, question };
   player.wait(way === "opus" ? SLOW_PREBUFFER_MS : null);
   phase("sent");
   if (gone) complain(GONE);
@@ -267,7 +263,6 @@ function inFull({ run, stages, figures, pool, ...news }) {
 const TAKES = {
   "response.update": (event, sound) => take(inFull(event), sound),
   "conversation.updated": ({ entries, whole }) => document.dispatchEvent(new CustomEvent("conversation", { detail: { entries, whole } })),
-  "replay.checked": ({ sentence }) => considered(sentence),
   "input_audio_buffer.heard": (event) => document.dispatchEvent(new CustomEvent("heard", { detail: event })),
   "input_audio_buffer.failed": (event) => document.dispatchEvent(new CustomEvent("heard", { detail: { ...event, failed: event.message } })),
   error: ({ message }) => {
@@ -389,7 +384,6 @@ function phase(name) {
   $(".la-save").disabled = live.total === 0;
   $(".la-share").disabled = !live.ended;
   for (const name of [".la-srt", ".la-vtt"]) $(name).disabled = !live.ended || !captions.text;
-  $(".la-keep").disabled = !live.ended || !live.complete || !live.recipe;
   announce();
 }
 

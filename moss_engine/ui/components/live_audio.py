@@ -48,15 +48,12 @@ TEMPLATE = """
     <button type="button" class="la-wav"><b>Sound</b> <small>A WAV file</small></button>
     <button type="button" class="la-srt"><b>Captions</b> <small>An SRT file, in step with the sound</small></button>
     <button type="button" class="la-vtt"><b>Captions for the web</b> <small>A WebVTT file</small></button>
-    <button type="button" class="la-share"><b>Page to send</b> <small>Sound and captions in one HTML file</small></button>
-    <button type="button" class="la-keep"><b>Replay file</b> <small>Drop it on this page, and the same sound is made
-again without the network</small></button></span>
+    <button type="button" class="la-share"><b>Page to send</b> <small>Sound and captions in one HTML file</small></button></span>
 </div></div>
 <section class="la-headline" aria-label="This reply in two figures">
   <p data-say="heard"><b>–</b> <span></span></p><p data-say="gaps"><b>–</b> <span></span></p>
 </section>
 <p class="la-way">Your connection is slow, so this sound is compressed (Opus) on its way.</p>
-<p class="la-again">A recorded reply: its sound is made from its codes, and the network did not run.</p>
 <p class="la-note">This address is no secure context, so the browser offers no AudioWorklet: sound is scheduled piece by
 piece and starts later. Open the page through https or localhost for the exact player.</p>
 """
@@ -69,17 +66,10 @@ WORDLESS = "This answer is speech alone: no text was written for it."
 
 
 def live_audio(
-    *,
-    sample_rate: int,
-    hint: str,
-    what: str,
-    example: str,
-    chinese: str,
-    replay_bytes: int,
-    **kwargs: Any,
+    *, sample_rate: int, hint: str, what: str, example: str, chinese: str, **kwargs: Any
 ) -> gr.HTML:
     """Before the first reply it shows `hint`, what this is, and a button that asks `example`, or
-    `chinese` on a Chinese page. Replay files have `replay_bytes` at the most."""
+    `chinese` on a Chinese page."""
     template = TEMPLATE
     words = {"hint": hint, "what": what, "example": example, "chinese": chinese}
     for name, text in words.items():
@@ -91,7 +81,6 @@ def live_audio(
         prebuffer_ms=PREBUFFER_MS,
         remote_prebuffer_ms=REMOTE_PREBUFFER_MS,
         hint=hint,
-        replay_bytes=replay_bytes,
         controls=[*BY_NAME],
         wordless=WORDLESS,
         lost=LOST,

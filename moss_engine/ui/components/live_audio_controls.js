@@ -1,7 +1,7 @@
 // The controls of the live reply: playing and holding it, moving in it, keeping and sharing it; its figures.
 
 import { complain, write } from "./common.js";
-import { $, ask, captions, door, element, live, pcm, player, playFrom, props, rate, showSilence } from "./live_audio.js";
+import { $, captions, element, live, pcm, player, playFrom, rate, showSilence } from "./live_audio.js";
 import { wavOf } from "./player.js";
 
 function pauseOrReplay() {
@@ -39,11 +39,10 @@ export function wire() {
   wireKeeping();
 }
 
-// What of a reply can be taken away, in one menu: its sound, its captions, a page to send, and a replay file, from which the same sound
-// is made again without the network. A replay file is opened by dropping it anywhere on the page, or by the panel's button.
+// What of a reply can be taken away, in one menu: its sound, its captions, and a page to send.
 
 function wireKeeping() {
-  const taken = { wav: save, srt: () => saveCaptions("srt"), vtt: () => saveCaptions("vtt"), share, keep: keepReplay };
+  const taken = { wav: save, srt: () => saveCaptions("srt"), vtt: () => saveCaptions("vtt"), share };
   for (const [name, take] of Object.entries(taken)) {
     $(`.la-${name}`).addEventListener("click", () => {
       $(".la-menu").hidePopover();
@@ -72,45 +71,12 @@ const FORMATS = {
 };
 const saveCaptions = (format) => give(new Blob(cues().map(FORMATS[format]), { type: "text/plain" }), `moss-speech-${live.run}.${format}`);
 
-// Rows, text and settings, not the sound: that follows from them.
-function keepReplay() {
-  const text = captions.segments.map((segment) => [segment.start, segment.text]);
-  const { ids, parts, pauses, stages, figures } = live;
-  const kept = JSON.stringify({ ...live.recipe, parts, pauses, ids, text, stages, figures });
-  if (kept.length > props.replay_bytes) complain(`This reply is too long for a replay file, which holds ${props.replay_bytes / 1024} kB; save its sound.`);
-  else give(new Blob([kept], { type: "application/json" }), `moss-speech-${live.run}.replay.json`);
-}
-
-// Looked at by the server first, as a refusal must not silence what is heard.
-let file = "";
-async function openReplay(chosen) {
-  if (chosen.size > props.replay_bytes) {
-    complain(`The file is larger than ${props.replay_bytes / 1024} kB, which no replay file is; choose another one.`);
-    return;
-  }
-  player.unlock();
-  file = await chosen.text();
-  door.send({ type: "replay.check", file });
-}
-
-export function considered(sentence) {
-  if (sentence) complain(sentence);
-  else ask({ type: "replay.create", file }, { recorded: true });
-}
-
-const isReplay = ({ name, type }) => type === "application/json" || /\.json$/i.test(name);
 document.addEventListener("dragover", (event) => event.dataTransfer?.types.includes("Files") && event.preventDefault());
 document.addEventListener("drop", (event) => {
-  const files = [...(event.dataTransfer?.files ?? [])];
-  if (files.length === 0) return;
+  if (!event.dataTransfer?.files.length) return;
   event.preventDefault(); // or the browser leaves the page for the file
-  const replay = files.find(isReplay);
-  if (replay) {
-    event.stopImmediatePropagation();
-    openReplay(replay);
-  } else if (document.body.dataset.input !== "speech") complain("To ask with a file, switch to talk and drop it again.");
+  if (document.body.dataset.input !== "speech") complain("To ask with a file, switch to talk and drop it again.");
 }, true);
-document.addEventListener("openreplay", ({ detail }) => openReplay(detail));
 
 // A reply as one file that needs nothing else: sound, and captions in step with it. It plays on opening, where browsers let
 // it, and at a press elsewhere.

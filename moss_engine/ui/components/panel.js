@@ -177,13 +177,6 @@ export function mount(place, { meanings }) {
   explain.addEventListener("click", () => {
     explain.setAttribute("aria-expanded", element.classList.toggle("explained"));
   });
-  const chooser = element.querySelector(".replay-file");
-  element.querySelector(".open-replay").addEventListener("click", () => chooser.click());
-  chooser.addEventListener("change", () => {
-    const [detail] = chooser.files;
-    if (detail) document.dispatchEvent(new CustomEvent("openreplay", { detail }));
-    chooser.value = "";
-  });
   function show(live) {
     element.classList.toggle("begun", live.run !== null);
     showFigures(live);

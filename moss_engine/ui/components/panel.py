@@ -62,8 +62,6 @@ def panel_html(running: Sequence[tuple[str, str]]) -> str:
     return f"""
 <div class="details-head">
   <h2>Engine details</h2>
-  <button type="button" class="open-replay">Open a replay file</button>
-  <input type="file" class="replay-file" accept="application/json,.json" aria-label="Replay file" hidden>
   <button type="button" class="explain" aria-expanded="false">Explain the figures</button>
 </div>
 <div class="details">

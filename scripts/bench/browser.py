@@ -24,13 +24,17 @@ TURN_LIMIT_S = 60.0
 SPOKEN = ("[name=does][value=chat]", "[name=input][value=speech]", "[name=output][value=speech]")
 WATCH = """(loud) => {
   window.seen = {
-    starts: [], silences: [], underruns: 0, before: 0, loud: 0, onset: 0, run: null,
+    starts: [], asked: [], silences: [], underruns: 0, before: 0, loud: 0, onset: 0, onsets: 0,
+    run: null,
   };
   const listener = recorder.capture.listener;
   recorder.capture.listener = (pcm, level, played) => {
     const now = performance.now();
     if (level > loud) {
-      if (now - seen.loud > 1000) seen.onset = now;
+      if (now - seen.loud > 1000) {
+        seen.onset = now;
+        seen.onsets += 1;
+      }
       seen.loud = now;
     }
     listener(pcm, level, played);
@@ -48,10 +52,12 @@ WATCH = """(loud) => {
     if (!run || run === seen.run || !firstMs) return;
     seen.run = run;
     seen.starts.push(firstMs + latencyMs - seen.loud);
+    seen.asked.push(seen.onsets - 1);
   }, 10);
 }"""
 """Of a conversation by voice: `starts` from the last loud block of a question to the answer's first
-sample at the loudspeaker, `silences` from the first loud block of a voice to its silence."""
+sample at the loudspeaker, which question was `asked`, by its number, and `silences` from the first
+loud block of a voice to its silence."""
 
 
 def tools() -> tuple[Any, Any]:

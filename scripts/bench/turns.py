@@ -183,7 +183,7 @@ def chosen(turns: list[Turn], num: int) -> list[Turn]:
     """So many whole ones of the testing half and as many with a pause, in turn."""
     found = [turn for turn in turns if turn.half == TEST]
     whole = [turn for turn in found if turn.kind == WHOLE]
-    paused = [turn for turn in found if turn.kind != WHOLE]
+    paused = [turn for turn in found if turn.cut]
     if min(len(whole), len(paused)) < num:
         raise SystemExit(f"There are fewer than {num} of a kind; `scripts.turns data` says more.")
     return [turn for pair in zip(whole[:num], paused[:num], strict=True) for turn in pair]

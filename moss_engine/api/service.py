@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
@@ -221,29 +221,38 @@ def request_of(
     )
 
 
-async def hear(service: SpeechService, wave: np.ndarray, sample_rate_hz: int) -> Speech:
+Words = Callable[[], Awaitable[Transcript | None]]
+"""Waits for the words of a recording, as far as somebody else finds them out; None: nobody does."""
+
+
+async def hear(
+    service: SpeechService, wave: np.ndarray, sample_rate_hz: int, words: Words | None = None
+) -> Speech:
     """A recording as a request takes it: its codes where the checkpoint understands speech, and its
     words where a recogniser listens. Raises what `encode` and `transcribe` do; where the checkpoint
     understands speech by itself, a recogniser that finds no words in it, as in another language
-    than its own, refuses nothing."""
+    than its own, refuses nothing, and is asked only if these `words` are not known already."""
     info = await service.describe()
     if info.recogniser is None:
         return Speech(await service.encode(wave, sample_rate_hz))
     if not info.encodes:
         return Speech((), await service.transcribe(wave, sample_rate_hz))
     codes = asyncio.ensure_future(service.encode(wave, sample_rate_hz))
-    words = asyncio.ensure_future(_noted(service, wave, sample_rate_hz))
+    noted = asyncio.ensure_future(_noted(service, wave, sample_rate_hz, words))
     try:
-        return Speech(*await asyncio.gather(codes, words))
+        return Speech(*await asyncio.gather(codes, noted))
     finally:  # one of them may be refused while the other one is still at work
         codes.cancel()
-        words.cancel()
+        noted.cancel()
 
 
 async def _noted(
-    service: SpeechService, wave: np.ndarray, sample_rate_hz: int
+    service: SpeechService, wave: np.ndarray, sample_rate_hz: int, words: Words | None
 ) -> Transcript | None:
     """Words beside codes, which are understood without them."""
+    found = None if words is None else await words()
+    if found is not None:
+        return found if found.sure and found.text else None
     try:
         return await service.transcribe(wave, sample_rate_hz)
     except (AudioEmptyError, BusyError):

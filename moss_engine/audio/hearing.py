@@ -7,6 +7,7 @@ judged by its words, its answer may be begun, and nothing is left to understand 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from moss_engine.api.errors import MossError
 from moss_engine.api.request import Speech
+from moss_engine.api.service import Words
 from moss_engine.api.transcript import Transcript
 from moss_engine.audio.follower import Follower, Heard
 from moss_engine.audio.turn_judge import Judge
@@ -30,7 +32,7 @@ from moss_engine.audio.turn_taking import (
 from moss_engine.audio.turn_taking import LOOK_S as PAUSED_S
 from moss_engine.audio.voice_activity import Detector
 
-Hear = Callable[[np.ndarray, int], Awaitable[Speech]]
+Hear = Callable[[np.ndarray, int, Words | None], Awaitable[Speech]]
 TranscribePartial = Callable[[np.ndarray, int], Awaitable[Transcript | None]]
 Paused = Callable[[Speech | None], None]
 
@@ -220,8 +222,10 @@ class Understanding:
         assert heard.pcm is not None, "a turn that pauses has its sound"
         self._pause = heard
         if not self._hearing.by_words:
-            wave = heard.pcm.astype(np.float32) / 32768
-            whole = asyncio.ensure_future(self._hearing.hear(wave, self._hearing.rate_hz))
+            hearing, wave = self._hearing, heard.pcm.astype(np.float32) / 32768
+            self.look(hearing.follower, hearing.look_s)
+            words = functools.partial(self.words, heard.num_spoken)
+            whole = asyncio.ensure_future(hearing.hear(wave, hearing.rate_hz, words))
             self._whole = heard.num_spoken, whole
             whole.add_done_callback(self._tell)
         self._tell()

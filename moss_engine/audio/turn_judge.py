@@ -14,8 +14,8 @@ import asyncio
 import functools
 import importlib.util
 import math
+import os
 import re
-import threading
 import zlib
 from collections.abc import Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -102,16 +102,14 @@ def load_words() -> Words:
 
 
 class Melody:
-    """Smart Turn; one call at a time."""
+    """Smart Turn; used from any thread."""
 
     def __init__(self, session: Any):
         self._session = session
-        self._lock = threading.Lock()
 
     def log_odds(self, pcm: np.ndarray) -> float:
         """int16 [n] at RATE_HZ, with the first silence behind the words."""
-        with self._lock:
-            (found,) = self._session.run(None, {"input_features": features(pcm)[None]})
+        (found,) = self._session.run(None, {"input_features": features(pcm)[None]})
         sure = min(max(float(np.ravel(found)[0]), 1e-4), 1 - 1e-4)
         return math.log(sure / (1 - sure))
 
@@ -224,8 +222,8 @@ def wait_s(odds: float | None, eagerness: str = "auto") -> float:
     return max(LOOK_S, WAITS_S[place] * EAGERNESS[eagerness])
 
 
-_MELODIES = ThreadPoolExecutor(1, "melody")
-"""One call at a time, so that pauses of many talkers do not take more than a core."""
+_MELODIES = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 4), "melody")
+"""So that pauses of many talkers do not take more than a core in four."""
 
 
 class Judge:

@@ -5,7 +5,8 @@
 Requests from requests.txt are said by the built-in voices. Half of them stay whole; the other half
 get a pause of 0.25 to 0.9 s inside, half of these where people hesitate, which the voice is told by
 a comma (and every third time an "um"), half at the softest place in the middle of a sentence that
-was said without. Every other request tunes, the others test.
+was said without. What is ordinary, short and whole, is said by every voice, from ordinary.txt.
+Every other line of both tunes, the others test.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +42,7 @@ LEAST_SILENCE, NEAR = 10, 0.15
 """Steps: a shorter one may be that of a consonant. And how far from where its words are a pause may
 be: speech is not even."""
 TUNE, TEST = "tune", "test"
-WHOLE, HESITATES, SOFTEST = "whole", "hesitates", "softest"
+WHOLE, ORDINARY, HESITATES, SOFTEST = "whole", "ordinary", "hesitates", "softest"
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ def with_noise(pcm: np.ndarray, ratio_db: float, seed: int = 0) -> np.ndarray:
     return np.clip(np.rint(wave + noise), -32768, 32767).astype(np.int16)
 
 
-def requests() -> list[str]:
-    lines = (Path(__file__).parent / "requests.txt").read_text().splitlines()
+def patterns_of(name: str) -> list[str]:
+    lines = (Path(__file__).parent / name).read_text().splitlines()
     return [line for line in lines if not line.startswith("#")]
 
 
@@ -157,13 +159,14 @@ def make(folder: Path, num: int) -> None:
             np.save(folder / f"{name}.npy", pcm)
             return pcm
 
-        for turn in _turns(num, client.info.voices, said):
+        voices = client.info.voices
+        for turn in chain(_turns(num, voices, said), _ordinary(voices, said)):
             file.write(json.dumps(asdict(turn)) + "\n")
             file.flush()
 
 
 def _turns(num, voices, said) -> Iterator[Turn]:
-    rng, patterns = random.Random(33), requests()
+    rng, patterns = random.Random(33), patterns_of("requests.txt")
     for at in range(num):
         half, voice = (TUNE, TEST)[at % 2], voices[at // 2 % len(voices)]
         found = patterns[at % 2 :: 2]
@@ -184,6 +187,16 @@ def _turns(num, voices, said) -> Iterator[Turn]:
             if cut:
                 yield Turn(f"{at:04}h", half, HESITATES, voice, text, pattern, cut, pause_s)
                 break
+
+
+def _ordinary(voices, said) -> Iterator[Turn]:
+    rng = random.Random(34)
+    for at, pattern in enumerate(patterns_of("ordinary.txt")):
+        for voice in voices:
+            text, _ = sentence(pattern, rng, hesitate=False)
+            name = f"{at:04}{voice}"
+            said(name, text, voice)
+            yield Turn(name, (TUNE, TEST)[at % 2], ORDINARY, voice, text, pattern)
 
 
 def load(folder: Path) -> list[Turn]:

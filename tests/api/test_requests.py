@@ -81,6 +81,23 @@ async def test_words_stand_beside_codes():
     assert len(speech.codes) == 13 and speech.transcript.text == "What time is it?"
 
 
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        (Transcript("What day?", "Ear", 1.0), "What day?"),
+        (Transcript("?", "Ear", 1.0, sure=False), None),
+        (Transcript("", "Ear", 1.0), None),
+        (None, "What time is it?"),
+    ],
+)
+async def test_words_that_somebody_found_out_already_are_not_found_out_again(known, expected):
+    async def words() -> Transcript | None:
+        return known
+
+    speech = await hear(FakeService(info=replace(INFO, recogniser="Ear")), WAVE, RATE_HZ, words)
+    assert (speech.transcript and speech.transcript.text) == expected
+
+
 @pytest.mark.parametrize("error", [AudioEmptyError("say it in English"), BusyError("later")])
 async def test_what_the_recogniser_does_not_understand_the_checkpoint_may(error):
     service = Refusing(info=replace(INFO, recogniser="Ear"))

@@ -42,7 +42,7 @@ class Loud:
         return float(np.abs(pcm).max() > 1000)
 
 
-async def hear(wave: np.ndarray, rate_hz: int) -> Speech:
+async def hear(wave: np.ndarray, rate_hz: int, words: object) -> Speech:
     return Speech((round(float(np.abs(wave).max()) * 100), len(wave) * 100 // rate_hz))
 
 
@@ -208,7 +208,7 @@ async def test_files_of_any_rate_are_encoded_at_their_own(ingest, rate_hz, form)
 async def test_the_event_loop_goes_on_while_somebody_listens():
     gate = asyncio.Event()
 
-    async def hear_at_the_gate(wave: np.ndarray, rate_hz: int) -> Speech:
+    async def hear_at_the_gate(wave: np.ndarray, rate_hz: int, words: object) -> Speech:
         return Speech((int(await gate.wait()),))
 
     ingest = AudioIngest(hear_at_the_gate, None, max_s=5.0)
@@ -265,7 +265,7 @@ class Ear:
         self.glimpses += 1
         return Transcript(self.text, "Ear", len(wave) / rate_hz)
 
-    async def hear(self, wave: np.ndarray, rate_hz: int) -> Speech:
+    async def hear(self, wave: np.ndarray, rate_hz: int, words: object) -> Speech:
         self.whole += 1
         return Speech((), Transcript(self.text, "Ear", len(wave) / rate_hz))
 
@@ -413,7 +413,7 @@ async def test_a_word_interrupts_as_soon_as_it_is_understood():
 SECOND = np.full(RATE_HZ, 5000, np.int16)
 
 
-async def understand(_wave: np.ndarray, _rate_hz: int) -> Speech:
+async def understand(_wave: np.ndarray, _rate_hz: int, _words: object) -> Speech:
     return Speech((1,))
 
 
@@ -460,7 +460,7 @@ async def test_a_recording_that_nobody_asks_for_is_forgotten_by_itself(monkeypat
 async def test_one_visitor_cannot_fill_the_queue_of_what_waits_to_be_understood(clock):
     gate = asyncio.Event()
 
-    async def slowly(_wave: np.ndarray, _rate_hz: int) -> Speech:
+    async def slowly(_wave: np.ndarray, _rate_hz: int, _words: object) -> Speech:
         await gate.wait()
         return Speech((1,))
 

@@ -210,7 +210,7 @@ class Listening:
             item.speech = known and await known.speech(num_spoken)
             if item.speech is None:
                 wave = pcm.astype(np.float32) / 32768
-                item.speech = await self.floor.hearing.hear(wave, RATE_HZ)
+                item.speech = await self.floor.hearing.hear(wave, RATE_HZ, None)
         except MossError as error:
             item.not_understood = str(error)
             await self._tell_later(f"{kind}.failed", **place, error=of_moss(error).value())

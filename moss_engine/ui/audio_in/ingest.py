@@ -21,7 +21,7 @@ import numpy as np
 from moss_engine.api.errors import AudioEmptyError, BusyError, MissingPackageError, ParameterError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Speech
-from moss_engine.api.service import SpeechService, hear
+from moss_engine.api.service import SpeechService, Words, hear
 from moss_engine.audio.file import read_audio
 from moss_engine.audio.hearing import Hear, TranscribePartial
 from moss_engine.audio.pcm import to_pcm16
@@ -135,7 +135,7 @@ class AudioIngest:
                 "Many recordings are waiting to be understood; say it again in a moment."
             )
         wave = pcm / np.float32(32768) if wave is None else wave
-        heard = self.hear(wave, rate_hz) if known is None else _as_known(known)
+        heard = self.hear(wave, rate_hz, None) if known is None else _as_known(known)
         job = asyncio.ensure_future(heard)
         key = secrets.token_urlsafe(16)
         recording = Recording(key, pcm, rate_hz, job, self._clock(), None, visitor, before)
@@ -202,7 +202,11 @@ def open_ingest(service: SpeechService, info: ServiceInfo) -> AudioIngest:
 
 
 async def hear_voice(
-    service: SpeechService, detector: Detector | None, wave: np.ndarray, sample_rate_hz: int
+    service: SpeechService,
+    detector: Detector | None,
+    wave: np.ndarray,
+    sample_rate_hz: int,
+    words: Words | None,
 ) -> Speech:
     """As `hear`, but for noise and music, in which a recogniser finds words that nobody said:
     raises AudioEmptyError where the detector finds no voice."""
@@ -210,7 +214,7 @@ async def hear_voice(
         has_voice, detector, wave, sample_rate_hz
     ):
         raise AudioEmptyError("There is no voice in this recording; speak close to the microphone.")
-    return await hear(service, wave, sample_rate_hz)
+    return await hear(service, wave, sample_rate_hz, words)
 
 
 async def _as_known(speech: Speech) -> Speech:

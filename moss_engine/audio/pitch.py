@@ -5,6 +5,8 @@ Sentences end in words that carry stress; who hesitates does so behind words tha
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from moss_engine.audio.turn_taking import RATE_HZ
@@ -39,12 +41,21 @@ def semitones(pcm: np.ndarray) -> np.ndarray:
     return 12 * np.log2(RATE_HZ / periods[voiced])
 
 
-def ending(pcm: np.ndarray) -> tuple[float, float]:
-    """int16 [n] at RATE_HZ -> how far above its usual pitch a voice was in its last syllables, and
-    at their end, in semitones; 0 where there is too little voice to know."""
+class Ending(NamedTuple):
+    """How far above its usual pitch a voice was in its last syllables, and at their end, in
+    semitones; 0 where there is too little voice to know. And how long there was voice."""
+
+    last: float
+    end: float
+    voiced_s: float
+
+
+def ending(pcm: np.ndarray) -> Ending:
+    """int16 [n] at RATE_HZ."""
     found = semitones(pcm)
+    voiced_s = len(found) * STEP / RATE_HZ
     if len(found) < FEWEST:
-        return 0.0, 0.0
+        return Ending(0.0, 0.0, voiced_s)
     above = [np.median(found[-num:]) - np.median(found) for num in (LAST, END)]
     last, end = np.clip(above, -MOST, MOST)
-    return float(last), float(end)
+    return Ending(float(last), float(end), voiced_s)

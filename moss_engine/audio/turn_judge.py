@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from moss_engine.api.telemetry import switch_off_telemetry
-from moss_engine.audio.pitch import ending
+from moss_engine.audio.pitch import Ending, ending
 from moss_engine.audio.rate import FROM_HZ, Downsampler
 from moss_engine.audio.turn_taking import END_S, LOOK_S, NUMBERS, RATE_HZ
 
@@ -173,12 +173,13 @@ def features(pcm: np.ndarray) -> np.ndarray:
     return ((np.maximum(levels, levels.max() - 8.0) + 4.0) / 4.0).astype(np.float32)
 
 
-BOTH = (0.688, 0.344, 0.685, 1.071, -0.788)
-WORDS = (0.909, 0.641, 1.406, -0.632)
+BOTH = (1.479, 0.334, 0.508, 1.07, -1.572)
+WORDS = (0.648, 0.43, 1.096, 0.455)
 """What a unit of melody and of each thing that is `said` adds to the log-odds."""
-MELODY = (1.159, 0.79, -0.166, -1.502)
-"""And of Smart Turn's, a semitone of the last syllables and of their end, and 1."""
-LEVELS = (2.49, -1.28)
+MELODY = (0.362, 0.897, 0.683, -0.21, -0.95, -0.107, -1.473, 1.045)
+"""And of each thing that is `sounded`."""
+SURE, SHORT_S = 3.0, 1.0
+LEVELS = (2.68, 0.18)
 WAITS_S = (0.19, 0.67, 0.9)
 """Above LEVELS[i] so much silence ends a turn, below all of them the last one. All of
 `scripts.turns tune`."""
@@ -188,7 +189,7 @@ EAGERNESS = {"low": 1.6, "medium": 1.0, "auto": 1.0, "high": 0.6}
 
 def melody_of(melody: Melody, pcm: np.ndarray) -> float:
     """The log-odds that the turn is over by how it sounds, int16 [n] at RATE_HZ."""
-    return weighed(MELODY, (melody.log_odds(pcm), *ending(pcm), 1.0))
+    return weighed(MELODY, sounded(melody.log_odds(pcm), ending(pcm)))
 
 
 def log_odds(text: str | None, melody: float | None) -> float | None:
@@ -197,6 +198,14 @@ def log_odds(text: str | None, melody: float | None) -> float | None:
         return melody
     heard = said(text)
     return weighed(WORDS, heard) if melody is None else weighed(BOTH, (melody, *heard))
+
+
+def sounded(melody: float, pitch: Ending) -> tuple[float, ...]:
+    """What is weighed of sound: Smart Turn's log-odds, the same where it is sure; the pitch, the
+    same of what is short, in which it falls anyway, and how short that is; 1."""
+    short = max(0.0, SHORT_S - pitch.voiced_s)
+    falls = pitch.last, pitch.end
+    return melody, max(melody - SURE, 0.0), *falls, *(short * one for one in falls), short, 1.0
 
 
 def said(text: str) -> tuple[float, ...]:

@@ -17,9 +17,17 @@ from pathlib import Path
 import numpy as np
 
 from moss_engine.audio.follower import Follower
-from moss_engine.audio.pitch import ending
+from moss_engine.audio.pitch import Ending, ending
 from moss_engine.audio.rate import Downsampler
-from moss_engine.audio.turn_judge import LEVELS, MELODY, load_melody, log_odds, said, weighed
+from moss_engine.audio.turn_judge import (
+    LEVELS,
+    MELODY,
+    load_melody,
+    log_odds,
+    said,
+    sounded,
+    weighed,
+)
 from moss_engine.audio.turn_judge import WAITS_S as WAITS
 from moss_engine.audio.turn_taking import FRAME_S, Change
 from moss_engine.audio.turn_taking import RATE_HZ as LOW_HZ
@@ -28,6 +36,7 @@ from moss_engine.recogniser.load import load_recogniser
 from scripts.bench.common import Report
 from scripts.turns.data import (
     HESITATES,
+    ORDINARY,
     PAUSES_S,
     RATE_HZ,
     SOFTEST,
@@ -49,10 +58,15 @@ each fifth of the whole turns of assets/bench/turns.json. The detector takes mos
 and looks once in a frame."""
 WAITS_S = (0.19, 0.2, 0.3, 0.38, 0.5, 0.6, 0.64, 0.67, 0.7, 0.8, 0.9)
 NOISES_DB = (20, 10)
-LATEST_S = {0.45: 0.5, 0.05: 0.8}
-"""No more than such a share of whole turns waits longer."""
-WORTH = 0.05
-"""One hesitation in twenty that is spoken into weighs what a second does that everybody waits."""
+LATEST_S = {0.45: 0.5, 0.04: 0.8}
+"""No more than such a share of whole turns waits longer; where melody and words judge together, the
+first holds for the ordinary ones of the tuning half, too."""
+COUNTS = {SOFTEST: 0.3, ORDINARY: 2.0}
+"""So much a turn counts, 1 otherwise: at the softest places nobody can know, and most of what
+people say is ordinary."""
+WORTH = 0.1
+"""One hesitation in ten that is spoken into weighs what a second does that everybody waits, half
+of them for ordinary turns."""
 BOUND_Z = 1.645
 """With which what is true of all turns exceeds the upper bound in one of 20 such halves."""
 
@@ -96,13 +110,15 @@ def at_its_pause(detector: Detector, pcm: np.ndarray) -> np.ndarray:
     return paused[-1] if paused else pcm
 
 
-def fitted(given: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def fitted(given: np.ndarray, kinds: np.ndarray) -> np.ndarray:
     """Logistic regression by Newton's steps."""
-    weights = np.zeros(given.shape[1])
+    weights, whole = np.zeros(given.shape[1]), np.isin(kinds, (WHOLE, ORDINARY))
+    counts = np.array([COUNTS.get(kind, 1.0) for kind in kinds])
     for _ in range(30):
         sure = 1 / (1 + np.exp(-given @ weights))
-        bend = (given * (sure * (1 - sure))[:, None]).T @ given + 1e-3 * np.eye(given.shape[1])
-        weights += np.linalg.solve(bend, given.T @ (whole - sure) - 1e-3 * weights)
+        bend = (given * (counts * sure * (1 - sure))[:, None]).T @ given
+        slope = given.T @ (counts * (whole - sure)) - 1e-3 * weights
+        weights += np.linalg.solve(bend + 1e-3 * np.eye(given.shape[1]), slope)
     return weights
 
 
@@ -113,18 +129,19 @@ Table = tuple[tuple[float, ...], tuple[float, ...]]
 def tuned(entries: list[dict]) -> tuple[dict[str, np.ndarray], Table, Judged]:
     """The weights of each judge, the table of all, and the entries as melody and words judge them
     together. Each of the two alone is scaled so that its own levels are those of the table."""
-    whole = np.array([entry["kind"] == WHOLE for entry in entries])
+    kinds = np.array([entry["kind"] for entry in entries])
     sound = np.array([sound_of(entry) for entry in entries])
     text = np.array([said(entry["text"]) for entry in entries])
-    melody, words = fitted(sound, whole), fitted(text, whole)
-    both = fitted(np.column_stack([sound @ melody, text]), whole)
-    levels, waits = table_of(Judged(entries, np.column_stack([sound @ melody, text]) @ both))
+    melody, words = fitted(sound, kinds), fitted(text, kinds)
+    both = fitted(np.column_stack([sound @ melody, text]), kinds)
+    judged = Judged(entries, np.column_stack([sound @ melody, text]) @ both)
+    levels, waits = table_of(judged, list(itertools.combinations(WAITS_S, 3)), max(LATEST_S))
     alone = {
         name: scaled(found, table_of(Judged(entries, given @ found), [waits])[0], levels)
         for name, found, given in (("melody", melody, sound), ("words", words, text))
     }
     given = np.column_stack([sound @ alone["melody"], text])
-    both = fitted(given, whole)
+    both = fitted(given, kinds)
     return {**alone, "both": both}, (levels, waits), Judged(entries, given @ both)
 
 
@@ -134,15 +151,15 @@ def scaled(weights: np.ndarray, levels: tuple[float, ...], wanted: tuple[float, 
     return slope * weights + [*[0.0] * (len(weights) - 1), wanted[0] - slope * levels[0]]
 
 
-def table_of(judged: Judged, waits: list[tuple[float, ...]] | None = None) -> Table:
-    found = best(judged, waits or list(itertools.combinations(WAITS_S, 3)))
+def table_of(judged: Judged, waits: list[tuple[float, ...]], ordinary: float = 1.0) -> Table:
+    found = best(judged, waits, ordinary)
     if found is None:
         raise SystemExit(f"No table keeps to {LATEST_S}; turns that are judged better are needed.")
     return found
 
 
 def sound_of(entry: dict) -> tuple[float, ...]:
-    return entry["melody"], *entry["pitch"], 1.0
+    return sounded(entry["melody"], Ending(*entry["pitch"]))
 
 
 class Judged:
@@ -150,16 +167,19 @@ class Judged:
 
     def __init__(self, entries: list[dict], odds: np.ndarray):
         self.kinds = np.array([entry["kind"] for entry in entries])
-        self.odds = {kind: odds[self.kinds == kind] for kind in (WHOLE, HESITATES, SOFTEST)}
+        kinds = WHOLE, ORDINARY, HESITATES, SOFTEST
+        self.odds = {kind: odds[self.kinds == kind] for kind in kinds}
 
     def figures(self, levels: tuple[float, ...], waits: tuple[float, ...]) -> dict[str, float]:
         """`waits[i]` holds above `levels[i]`, the last one below all. A pause counts as often as
         one of its kind, which may be as long as any, outlasts the wait."""
         delays = {kind: delay_s(odds, levels, waits) for kind, odds in self.odds.items()}
-        whole = delays[WHOLE]
-        early = {kind: outlasted(delays[kind]).mean() for kind in (HESITATES, SOFTEST)}
-        p50, p95 = np.percentile(whole, [50, 95])
-        return {"mean": whole.mean(), "p50": p50, "p95": p95, **early}
+        figures = {}
+        for before, kind in (("", WHOLE), ("ordinary_", ORDINARY)):
+            p50, p95 = np.percentile(delays[kind], [50, 95])
+            mean = delays[kind].mean()
+            figures |= {f"{before}mean": mean, f"{before}p50": p50, f"{before}p95": p95}
+        return figures | {kind: outlasted(delays[kind]).mean() for kind in (HESITATES, SOFTEST)}
 
 
 def delay_s(odds: np.ndarray, levels: tuple[float, ...], waits: tuple[float, ...]) -> np.ndarray:
@@ -182,21 +202,24 @@ def upper_bound(share: float, num: int) -> float:
     return (share + z2 / 2 + spread) / (1 + z2)
 
 
-def best(judged: Judged, tables: list[tuple[float, ...]]) -> Table | None:
+def best(judged: Judged, tables: list[tuple[float, ...]], most: float) -> Table | None:
     """The table, with these waits, of the fewest early sounds where people hesitate and the least
-    waiting, as WORTH weighs them, among those of which the upper bounds keep to LATEST_S. None
-    where none does."""
-    whole, hesitating = judged.odds[WHOLE], judged.odds[HESITATES]
+    waiting, as WORTH weighs them, among those of which the upper bounds keep to LATEST_S, and of
+    ordinary turns no more than `most` wait longer than the first of it. None where none does."""
+    whole, ordinary, hesitating = (judged.odds[kind] for kind in (WHOLE, ORDINARY, HESITATES))
     steps = np.percentile(whole, np.arange(0.5, 100, 0.5)).round(2).tolist()
     delays = np.array([delay_s(np.array([1.0, 0.0, -1.0]), (0.5, -0.5), waits) for waits in tables])
     early, mean = outlasted(delays).mean(axis=-1), delays.mean(axis=-1)
     late = {share: (delays > at_s).mean(axis=-1) for share, at_s in LATEST_S.items()}
-    found, least = None, np.inf
+    first, found, least = max(LATEST_S), None, np.inf
     for low, high in itertools.combinations(sorted(set(steps)), 2):
         shares = split(whole, high, low)
-        costs = early @ split(hesitating, high, low) + WORTH * (mean @ shares)
+        of_ordinary = split(ordinary, high, low)
+        waited = mean @ (shares + of_ordinary) / 2
+        costs = early @ split(hesitating, high, low) + WORTH * waited
         for share, here in late.items():
             costs[upper_bound(here @ shares, len(whole)) > share] = np.inf
+        costs[late[first] @ of_ordinary > most] = np.inf
         if costs.min() < least:
             found, least = ((high, low), tables[costs.argmin()]), costs.min()
     return found
@@ -221,8 +244,8 @@ def make(folder: Path, out: Path | None) -> None:
         weights={name: np.round(found, 3).tolist() for name, found in weights.items()},
         levels=levels, waits_s=waits, tuning=rounded(figures),
         hesitates_at_most=round(float(upper_bound(figures[HESITATES], num)), 3),
-        judges=judged_alike(entries),
     )  # fmt: skip
+    report.add(judges=judged_alike(entries))
 
 
 def rounded(figures: dict[str, float]) -> dict[str, float]:

@@ -1,14 +1,16 @@
 """How sentences end: a logistic regression over whole sentences and their beginnings.
 
     apt-get download wordnet-base fortunes fortunes-min     # and `dpkg -x` each into SOURCES
+    git clone https://github.com/clinc/oos-eval SOURCES/oos-eval
     python -m scripts.turns words SOURCES
 
-WordNet's examples, Debian's fortunes, questions.txt and short.txt are whole; each cut at random
-places is not.
+WordNet's examples, Debian's fortunes, what people said to assistants (CLINC150), questions.txt and
+short.txt are whole; each cut at random places is not.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections import Counter
@@ -26,10 +28,11 @@ QUESTIONS = Path(__file__).with_name("questions.txt")
 ROUNDS, BATCH, RATE, DECAY = 4, 256, 0.5, 1e-6
 SHORT = Path(__file__).with_name("short.txt")
 """What people say in a few words, filled in as requests.txt is."""
-SHORT_AGAIN = 200
-QUESTIONS_AGAIN = 6
-"""Questions are said to a voice more often than these texts have them."""
-COMMON = 600
+SHORT_AGAIN = 50
+QUESTIONS_AGAIN, ASSISTANTS_AGAIN = 6, 2
+"""Questions, and what an assistant is asked, are said to a voice more often than these texts have
+them."""
+COMMON = 1500
 """So many words are told apart from others of their kind."""
 RARE = 5
 """Traits of fewer examples say nothing, and leave room for the others."""
@@ -50,6 +53,10 @@ def sentences(sources: Path) -> Iterator[str]:
     for line in QUESTIONS.read_text().splitlines():
         for asked in line.split(" | "):
             yield from [asked] * QUESTIONS_AGAIN
+    asked = json.loads((sources / "oos-eval/data/data_full.json").read_text())
+    for part in ("train", "val", "test"):
+        for utterance, _ in asked[part]:
+            yield from [utterance] * ASSISTANTS_AGAIN
     rng = random.Random(3)
     for pattern in SHORT.read_text().replace("\n", " | ").split(" | "):
         yield from [filled(pattern, rng) for _ in range(SHORT_AGAIN * bool(pattern))]

@@ -36,5 +36,6 @@ def test_silence_behind_changes_nothing_and_without_a_voice_nothing_is_known():
     silent = np.zeros(RATE_HZ // 5, np.int16)
     assert ending(np.concatenate([spoken, silent])) == pytest.approx(ending(spoken), abs=0.2)
     for nothing in (silent, silent[:10], silent[:0]):
-        assert ending(nothing) == (0.0, 0.0)
-    assert max(map(abs, ending(voice((1.0, 100.0), (0.3, 350.0))))) <= MOST
+        assert ending(nothing) == (0.0, 0.0, 0.0)
+    assert max(map(abs, ending(voice((1.0, 100.0), (0.3, 350.0)))[:2])) <= MOST
+    assert ending(spoken).voiced_s == pytest.approx(1.3, abs=0.1)

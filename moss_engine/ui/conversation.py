@@ -223,10 +223,6 @@ class Sessions:
             self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep_again)
         return found
 
-    def find(self, name: str) -> Conversation | None:
-        """What was said by that name."""
-        return self._of_name.get(name)
-
     async def come_back(self, session_id: str, visitor: str, name: str) -> None:
         """A page was loaded: the conversation of its tab goes on in another session. Of a reply in
         the middle no more is made, and the voice of the earlier session is left to it."""

@@ -1,9 +1,9 @@
-"""The page's document: what a visitor has before Gradio's scripts are there.
+"""The page's document.
 
 Gradio answers with an empty body, names itself in previews, and asks for its files one after the
-other. Here the same document is put in another order: title and preview of this page, a frame of it
-whose box can be typed in and sent from, one style sheet and all modules at once, and last Gradio's
-settings. `first.js` keeps what is asked meanwhile; `page.js` takes it over.
+other. Here the same document is put in another order: title and preview of this page, the page
+itself in its own style, all modules at once, and last Gradio's settings; none of Gradio's style
+sheets. `first.js` keeps what is asked before the page's own modules are there.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from pathlib import Path
 
 import gradio as gr
 
-from moss_engine.api.info import ServiceInfo
 from moss_engine.ui.modules import COMMENT, JOINED, address, modules
-from moss_engine.ui.parts.composer import axes_of, switched, switches
-from moss_engine.ui.parts.masthead import header
-from moss_engine.ui.parts.words import WHAT, ask_words, invitation
+from moss_engine.ui.parts.words import WHAT
 
 HERE = Path(__file__).resolve().parent
 ASSETS = Path(gr.__file__).parent / "templates" / "frontend" / "assets"
 TITLE = "MOSS-Speech Live"
-TYPES = {".css": b"text/css; charset=utf-8", ".json": b"application/json", ".jpg": b"image/jpeg"}
+CHINESE, PICTURE = "chinese.json", "preview.jpg"
+DRESSED = {  # parts of the page, and the style sheets whose rules are nested under them
+    "live": "live_audio", "recorder": "recorder", "chat": "transcript", "panel": "panel"
+}  # fmt: skip
+TYPES = {".json": b"application/json", ".jpg": b"image/jpeg"}
 SCRIPT = b"text/javascript; charset=utf-8"
 
 PREVIEW = re.compile(r'\s*<meta\s+(?:property="og:|name="twitter:)[^>]*>')
@@ -44,7 +45,6 @@ TABLE = re.compile(r"m\.f=(\[[^\]]*\])")
 NEEDED = re.compile(r"__vite__mapDeps\(\[([\d,]+)\]\)")
 ENTRY = re.compile(r"import\(`\./(?:Index|Blocks)-[^`]*`\)[^\[]*__vite__mapDeps\(\[[\d,]+\]\)")
 COMPONENT = r"[{{,]{}:\{{[^{{}}]*?component:[^{{}}]*\}}"
-UNUSED = ("Example-", "HistoryStorageControl-", "Image")  # whose style sheets dress nothing here
 
 
 @dataclass(frozen=True)
@@ -57,20 +57,13 @@ class Document:
     texts: tuple[bytes, ...]
 
 
-def make_document(facts: ServiceInfo, components: Iterable[str]) -> Document:
-    """The document of a page that consists of Gradio's `components`, by their block names."""
+def make_document(page: str, components: Iterable[str]) -> Document:
+    """The document of a page, as HTML, beside which are Gradio's `components`, by their block
+    names."""
     styles, scripts = chunks(components)
-    used = [name for name in styles if not name.startswith(UNUSED)]
-    sheet = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in used)
-    named = {
-        "page.css": sheet.encode(),
-        "chinese.json": (HERE / "chinese.json").read_bytes(),
-        "preview.jpg": (HERE / "preview.jpg").read_bytes(),
-    }
-    paths = {name: _path(name, body) for name, body in named.items()}
-    frame = first_frame(facts, paths["chinese.json"])
-    css = "\n".join((HERE / name).read_text(encoding="utf-8") for name in ("page.css", "first.css"))
+    own = dict(map(own_file, (CHINESE, PICTURE)))
     script = COMMENT.sub("", (HERE / "first.js").read_text(encoding="utf-8"))
+    begin = f'import {{ begin }} from "./{address(JOINED)}"; begin();'
 
     def rewrite(document: bytes) -> bytes:
         text = PREVIEW.sub("", document.decode())
@@ -79,25 +72,37 @@ def make_document(facts: ServiceInfo, components: Iterable[str]) -> Document:
         config = json.loads(found[1])
         text = text.replace(found[0], "", 1)
         text = text.replace(RESIZER, f"if (window.parent !== window) {RESIZER}")
-        head = (
-            preview(config["root"], paths["preview.jpg"]) + f'<style id="first-css">{css}</style>'
-        )
+        head = f"{preview(config['root'], own_file(PICTURE)[0])}<style>{styles_of_page()}</style>"
         text = text.replace("<style>", f"{head}<style>", 1)
         rest = preloads([address(JOINED)])
         if MAIN.search(text):  # a share link's page takes its files from elsewhere, as one
             text = MAIN.sub("", text)
-            rest = links(styles, scripts, paths["page.css"]) + rest
-        theme = f"{config['root']}/theme.css?v={config['theme_hash']}"
-        rest += f'<link rel="stylesheet" href="{html.escape(theme)}">'
+            rest = links(styles, scripts) + rest
         told = json.dumps(config, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
         rest += f"<script>window.gradio_config = {told};window.gradio_api_info = {NO_API};</script>"
-        first = f"{frame}<script>{script}</script>{rest}<gradio-app"
+        first = f"{page}<script>{script}</script>"
+        first += f'<script type="module">{begin}</script>{rest}<gradio-app'
         return APP.sub(lambda _: first, text, count=1).encode()
 
-    files = {f"/{paths[name]}": (TYPES[Path(name).suffix], body) for name, body in named.items()}
+    files = {f"/{name}": (TYPES[Path(name).suffix], body) for name, body in own.items()}
     files |= {f"/{address(name)}": (SCRIPT, body) for name, body in modules().items()}
-    texts = (named["page.css"], modules()[JOINED], *map(str.encode, map(_source, scripts)))
+    texts = (modules()[JOINED], *map(str.encode, map(_source, scripts)))
     return Document(files, rewrite, texts)
+
+
+def own_file(name: str) -> tuple[str, bytes]:
+    """Address and content of a file beside this one."""
+    body = (HERE / name).read_bytes()
+    return _path(name, body), body
+
+
+def styles_of_page() -> str:
+    """The page's style sheets as one."""
+    sheet = (HERE / "page.css").read_text(encoding="utf-8")
+    for part, name in DRESSED.items():
+        rules = (HERE / "components" / f"{name}.css").read_text(encoding="utf-8")
+        sheet += f"#{part} {{\n{rules}}}\n"
+    return sheet
 
 
 def _path(name: str, body: bytes) -> str:
@@ -132,41 +137,12 @@ def preloads(addresses: list[str]) -> str:
     )
 
 
-def links(styles: list[str], scripts: list[str], sheet: str) -> str:
-    """All style sheets as one, and all modules at once. Gradio's loader asks for no style sheet
-    that has a link, and a disabled one is not fetched."""
-    return (
-        preloads([f"assets/{name}" for name in scripts])
-        + f'<link rel="stylesheet" href="{sheet}">'
-        + "".join(f'<link rel="stylesheet" href="./assets/{name}" disabled>' for name in styles)
+def links(styles: list[str], scripts: list[str]) -> str:
+    """All modules at once. Gradio's loader asks for no style sheet that has a link, and a disabled
+    one is not fetched."""
+    return preloads([f"assets/{name}" for name in scripts]) + "".join(
+        f'<link rel="stylesheet" href="./assets/{name}" disabled>' for name in styles
     )
-
-
-def first_frame(facts: ServiceInfo, chinese: str) -> str:
-    """The page as it will be, as far as nothing of it moves."""
-    fits = [facts.default_mode, *(mode for mode in facts.modes if mode.input == "text")]
-    mode = next((mode for mode in fits if mode.input == "text"), facts.default_mode)
-    verb, wish = ask_words(mode)
-    told = {
-        "chinese": chinese,
-        "spoken": [m.name for m in facts.modes if m.input == "speech"],
-        "talks": switched(facts) and not facts.scripted,
-    }
-    does = f'value="{axes_of(mode)["does"]}"'
-    chosen = re.sub(r"<input[^>]*>", "", switches(facts).replace(f"{does}>", f"{does}><i></i>"))
-    box = (
-        ""
-        if mode.input == "speech"
-        else f"""
-<label class="heard-only" for="first-text">Your text</label>
-<textarea id="first-text" placeholder="{html.escape(wish)}" autofocus></textarea>
-<p><button type="button">{verb}</button></p><p class="first-asked" role="status"></p>"""
-    )
-    head = header(facts).replace("<header", "<header inert", 1)
-    return f"""
-<div id="first" data-told="{html.escape(json.dumps(told))}">{head}
-<main><section><div inert>{chosen}<p>{html.escape(mode.note or "")}</p></div>{box}</section>
-<section class="first-live"><p>{html.escape(invitation(mode))}</p></section></main></div>"""
 
 
 def chunks(components: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -179,7 +155,7 @@ def chunks(components: Iterable[str]) -> tuple[list[str], list[str]]:
     for name in [*found]:
         found |= _needed(name, ENTRY) if name.startswith("Index-") else {}
     loader = next(name for name in found if "downloadbutton:{" in _source(name))
-    for component in components:
+    for component in (*components, "column"):  # which Gradio puts all of them into
         found |= _needed(loader, re.compile(COMPONENT.format(component)))
     return [n for n in found if n.endswith(".css")], [n for n in found if n.endswith(".js")]
 

@@ -16,6 +16,7 @@ tab sends, besides binary frames, which are its microphone's int16 PCM at 16 kHz
                                blocks hold, behind the microphone's, what it plays
     input_audio_buffer.commit                         what was said is over
     input_audio_buffer.clear                          and is nobody's
+    voice.create               consent, utterance     an own voice, of what was said
 
 It is told:
 
@@ -24,6 +25,7 @@ It is told:
     response.update            run, ...               what is new of a reply
     input_audio_buffer.heard   block, ...             what a block brought about
     input_audio_buffer.failed  message                why nothing more is heard
+    voice.created              voice, message         or "", and why there is none
     error                      message
 
 A frame with sound is binary: the length of its JSON as four bytes, the lowest first, the JSON, and
@@ -58,6 +60,7 @@ from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.entrance.asgi import Refused, address_of
 from moss_engine.ui.entrance.guard import parse_json
 from moss_engine.ui.handlers import Handlers
+from moss_engine.ui.own_voices import make_voice
 from moss_engine.ui.stream import Messages, Wire
 
 HELLO_S = 10.0  # for the first event
@@ -166,6 +169,8 @@ class Tab:
             self._do(self._cancel(_text(event, "heard")))
         elif kind == "conversation.clear":
             self._do(self._clear(_text(event, "heard")))
+        elif kind == "voice.create":
+            self._do(self._make_voice(event.get("consent") is True, _text(event, "utterance")))
         elif kind is not None and str(kind).startswith("input_audio_buffer."):
             self._listen(str(kind).partition(".")[2], event)
         else:
@@ -240,6 +245,17 @@ class Tab:
             return
         so_far = Utterance(microphone.before, said, np.zeros(0, np.int16), RATE_HZ)
         self._handlers.begin(self._prepared, so_far, self.conversation, self._ahead)
+
+    async def _make_voice(self, consent: bool, utterance: str) -> None:
+        """Also where the tab is closed meanwhile: somebody has to forget what is being made."""
+        making = make_voice(self._handlers, self.conversation, consent, utterance)
+        try:
+            voice = await asyncio.shield(making)
+        except MossError as error:
+            self.tell("voice.created", voice="", message=str(error))
+        else:
+            words = ("Answers now come in your voice.", voice.advice)
+            self.tell("voice.created", voice=voice.name, message=" ".join(filter(None, words)))
 
     async def _cancel(self, heard: str) -> None:
         await self._handlers.stop(heard, self.conversation)

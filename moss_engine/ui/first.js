@@ -1,8 +1,6 @@
-// Before Gradio's scripts are there: the shade and the language of this visitor, and a box whose questions are kept.
+// Before the page's modules are there: the shade of this visitor, and a box whose questions are kept.
 (() => {
-  const frame = document.getElementById("first");
-  const box = frame.querySelector("textarea");
-  const { chinese, spoken, talks } = JSON.parse(frame.dataset.told);
+  const { spoken, talks } = JSON.parse(document.getElementById("told").textContent);
   const kept = (name) => {
     try {
       return localStorage.getItem(name);
@@ -10,8 +8,14 @@
       return null; // everything is as on a first visit
     }
   };
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-  document.body.classList.toggle("dark", (kept("moss-shade") ?? dark) === "dark");
+  const mode = kept("moss-mode");
+  const speaks = mode === null ? talks && window.isSecureContext && navigator.mediaDevices : spoken.includes(mode);
+  Object.assign(document.body.dataset, { input: speaks ? "speech" : "text", view: "listen" });
+  function shade() {
+    const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+    document.body.classList.toggle("dark", (kept("moss-shade") ?? dark) === "dark");
+  }
+  shade();
 
   // Gradio's sign that it loads counts its seconds at every frame, and on when it is gone. Its module finds another clock
   // here, of one count a second once the page is there: or a page that rests would be drawn anew all the time.
@@ -24,43 +28,31 @@
   });
 
   const asked = [];
-  let table = null;
   window.first = {
-    composing: false,
-    engine: new Promise((resolve) => addEventListener("engine", resolve, { once: true })), // somebody looks at it
-    chinese: () => (table ??= fetch(chinese).then((answer) => answer.json())),
-    // The page is there: it takes what was typed and asked, and where one was in the box.
-    leave() {
-      const at = document.activeElement === box && box ? [box.selectionStart, box.selectionEnd] : null;
-      frame.remove();
-      document.getElementById("first-css").remove();
+    asked,
+    // Gradio's component is there, and takes the page in, with whatever goes on in it.
+    arrived(place) {
+      const [page, active] = [document.getElementById("page"), document.activeElement];
+      if (place.moveBefore) place.moveBefore(page, null);
+      else {
+        place.append(page);
+        if (page.contains(active)) active.focus();
+      }
+      shade();
       rarely = true;
       Object.defineProperty(window, "requestAnimationFrame", { configurable: true, writable: true, value: everyFrame });
-      return { asked, text: box?.value ?? "", at };
     },
   };
 
-  const language = kept("moss-language") ?? navigator.languages.find((name) => /^(en|zh)\b/i.test(name)) ?? "en";
-  if (/^zh/i.test(language)) window.first.chinese().then((words) => {
-    for (const element of frame.querySelectorAll("p, button, span, textarea")) {
-      const name = element === box ? "placeholder" : "textContent";
-      if (element.children.length === 0 && words[element[name]]) element[name] = words[element[name]];
-    }
-  });
-
-  const mode = kept("moss-mode");
-  const speaks = mode === null ? talks && window.isSecureContext && navigator.mediaDevices : spoken.includes(mode);
-  frame.classList.toggle("first-spoken", Boolean(speaks));
-  if (!box) return;
-  const ask = (event) => {
+  const box = document.querySelector("#text textarea");
+  function ask(event) {
+    if (window.liveAudio || !box.value.trim()) return;
     event.preventDefault();
-    if (!box.value.trim()) return box.focus();
     asked.push({ question: box.value, ms: event.timeStamp });
-    frame.querySelector(".first-asked").textContent = box.value;
+    document.querySelector(".next-asked").hidden = false;
+    document.querySelector(".next-asked span").textContent = box.value;
     box.value = "";
-  };
+  }
   box.addEventListener("keydown", (event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && ask(event));
-  frame.querySelector("section button").addEventListener("click", ask);
-  box.addEventListener("compositionstart", () => (window.first.composing = true));
-  box.addEventListener("compositionend", () => (window.first.composing = false));
+  document.getElementById("send").addEventListener("click", ask);
 })();

@@ -1,23 +1,30 @@
-"""Layout and wiring of the page."""
+"""The page: its parts as HTML in the order in which they are read, and the Blocks that hold them.
+
+A question goes to the server by the page's own WebSocket (`door.py`), with what the browser reads
+of the controls, so no event of Gradio's stands between. The document (`document.py`) brings the
+page along, and Gradio's component takes it in when Gradio's scripts are there.
+"""
 
 from __future__ import annotations
 
 import html
-from pathlib import Path
+import json
 
 import gradio as gr
 
+from moss_engine.api.controls import BY_NAME
+from moss_engine.api.info import ServiceInfo
+from moss_engine.api.metrics import meanings
+from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.ui.components.live_audio import live_audio
-from moss_engine.ui.components.panel import make_panel
-from moss_engine.ui.components.transcript import transcript
-from moss_engine.ui.document import TITLE
+from moss_engine.ui.components.panel import panel
+from moss_engine.ui.components.transcript import TRANSCRIPT
+from moss_engine.ui.document import CHINESE, TITLE, own_file
 from moss_engine.ui.handlers import Handlers
-from moss_engine.ui.modules import mounts
-from moss_engine.ui.own_voices import take_sample
-from moss_engine.ui.parts.composer import composer
+from moss_engine.ui.parts.composer import composer, talks_first
 from moss_engine.ui.parts.masthead import masthead, running
 from moss_engine.ui.parts.programs import OPEN_PROGRAMS
-from moss_engine.ui.parts.settings import Settings, settings
+from moss_engine.ui.parts.settings import settings
 from moss_engine.ui.parts.words import (
     CACHE_AGE_S,
     CACHE_CHECK_S,
@@ -30,80 +37,53 @@ from moss_engine.ui.parts.words import (
 )
 from moss_engine.ui.programs import Outboxes, offer, slow_down
 
-HERE = Path(__file__).resolve().parent
 MAX_QUEUE = 256  # calls that Gradio has not begun yet
 
-KEEP_SEED = "(fresh, seed) => fresh ? seed : window.liveAudio.state.seed ?? seed"
 
-
-def build_page(handlers: Handlers, programs: str = "") -> gr.Blocks:
-    """The page, ready to launch. `programs` is the panel for those who write programs, as HTML."""
+def build_page(handlers: Handlers) -> gr.Blocks:
+    """The page, ready to launch."""
     with gr.Blocks(
         title=TITLE,
         analytics_enabled=False,
         delete_cache=(CACHE_CHECK_S, CACHE_AGE_S),
         fill_width=True,
     ) as page:
-        wire_settings(handlers, *lay_out(handlers, programs))
+        gr.HTML("", js_on_load="window.first.arrived(element)", apply_default_css=False)
         offer(handlers, Outboxes(page))
     page.queue(api_open=False, max_size=MAX_QUEUE)
     slow_down(page)
     return page
 
 
-def lay_out(handlers: Handlers, programs: str) -> tuple[gr.Radio, Settings]:
-    """Everything in the order in which it is read; the style sheet finds the places. Gives those
-    controls that something happens to in Gradio: a question, however it is asked, goes to the
-    server by the page's own WebSocket (`door.py`), with what the browser reads of the controls."""
-    facts = handlers.facts
-    head = masthead(facts) + programs
+def page_html(facts: ServiceInfo, no_hands_free: str | None, programs: str) -> str:
+    """The whole page; the style sheet finds the places. `no_hands_free` is the sentence that says
+    why hands-free talking is not offered, or None; `programs` is the panel for those who write
+    programs, as HTML."""
     mode = facts.default_mode
     example = TO_READ[0] if mode.split_sentences else TO_ASK[0]
-    gr.HTML(head, js_on_load=mounts("page.js"), elem_id="masthead", apply_default_css=False)
-    with gr.Row(elem_id="desk", equal_height=False):
-        with gr.Column(elem_id="left"):
-            with gr.Column(elem_id="talk"):
-                ingest = handlers.ingest
-                voice = composer(facts, ingest and ingest.no_hands_free)
-                inner = settings(facts)
-            with gr.Column(elem_id="said"):
-                with gr.Row(elem_id="said-head"):
-                    gr.HTML('<h2 id="said-name">Conversation</h2>', apply_default_css=False)
-                    gr.Button("Clear all", size="sm", elem_id="clear", min_width=60, scale=0)
-                transcript(elem_id="chat", label="Conversation", empty="Nothing said yet")
-        with gr.Column(elem_id="right"):
-            live_audio(
-                sample_rate=facts.sample_rate_hz,
-                elem_id="live",
-                label="Live",
-                hint=invitation(mode),
-                what=WHAT,
-                example=example,
-                chinese=example if mode.spell_out else TO_ASK_CHINESE[0],
-            )
-            make_panel(running(facts), elem_id="panel")
-    foot = f"<p>{html.escape(NOTICE)}</p>{OPEN_PROGRAMS if programs else ''}"
-    gr.HTML(foot, elem_id="notice", apply_default_css=False)
-    return voice, inner
-
-
-def wire_settings(handlers: Handlers, voice: gr.Radio, parts: Settings) -> None:
-    """The seed that is kept, and the visitor's own voice. Gradio gives the controls their events'
-    methods at run time."""
-    seed, new_seed, own = parts
-    new_seed.input(None, [new_seed, seed], seed, js=KEEP_SEED)  # type: ignore[attr-defined]
-    if own is None:
-        return
-    consent, sample = own
-    key = gr.Textbox("", show_label=False, label="Tab", visible=False)
-    made = sample.sampled(
-        take_sample(handlers),
-        [consent, sample, key],
-        [voice, sample],
-        js="(consent, sample) => [consent, sample, window.liveAudio.tab]",
-        api_visibility="private",
-        queue=False,
-        show_progress="hidden",
-        trigger_mode="multiple",
-    )
-    made.then(None, js="() => document.dispatchEvent(new Event('voicemade'))")
+    chinese = example if mode.spell_out else TO_ASK_CHINESE[0]
+    told = {
+        "rate": facts.sample_rate_hz,
+        "controls": [*BY_NAME],
+        "limit": facts.max_text_chars,
+        "max_s": facts.max_speech_s,
+        "microphone_hz": RATE_HZ,
+        "no_hands_free": no_hands_free,
+        "meanings": meanings(),
+        "chinese": own_file(CHINESE)[0],
+        "spoken": [m.name for m in facts.modes if m.input == "speech"],
+        "talks": talks_first(facts),
+    }
+    facts_of_scripts = json.dumps(told, ensure_ascii=False).replace("<", "\\u003c")
+    return f"""
+<div id="page">{masthead(facts)}{programs}
+<div id="desk">
+<div id="left">
+<section id="talk">{composer(facts)}{settings(facts)}</section>
+<section id="said"><div id="said-head"><h2 id="said-name">Conversation</h2>
+<button type="button" id="clear">Clear all</button></div>{TRANSCRIPT}</section>
+</div>
+<div id="right">{live_audio(invitation(mode), WHAT, example, chinese)}{panel(running(facts))}</div>
+</div>
+<div id="notice"><p>{html.escape(NOTICE)}</p>{OPEN_PROGRAMS if programs else ""}</div>
+<script type="application/json" id="told">{facts_of_scripts}</script></div>"""

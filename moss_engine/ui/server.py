@@ -26,7 +26,7 @@ from moss_engine.api.service import SpeechService, stream
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import open_ingest
 from moss_engine.ui.config import LOOPBACK, SWITCH_S, PageConfig, require_address
-from moss_engine.ui.document import TITLE, make_document
+from moss_engine.ui.document import HERE, TITLE, make_document
 from moss_engine.ui.door import Door
 from moss_engine.ui.entrance.asgi import compress
 from moss_engine.ui.entrance.connections import bounded
@@ -35,9 +35,8 @@ from moss_engine.ui.entrance.login import Login
 from moss_engine.ui.entrance.process import make_cache
 from moss_engine.ui.entrance.upload import Upload
 from moss_engine.ui.handlers import Handlers
-from moss_engine.ui.page import HERE, build_page
+from moss_engine.ui.page import build_page, page_html
 from moss_engine.ui.programs import Outboxes, access_of, open_endpoints, panel_of
-from moss_engine.ui.theme import make_theme
 
 MORE_CALLS = 32  # than the service has places: they are refused in its words
 SMALL_KV_ROWS = 1024
@@ -112,14 +111,15 @@ def launch(
     try_out(service, info)
     service, endpoints = open_endpoints(service, info, model, access, config)
     handlers = Handlers(service, info, wav_folder=cache, ingest=ingest, figures=service.figures)
-    page = build_page(handlers, panel_of(access, config, info, model))
+    page = build_page(handlers)
 
     async def state() -> str:
         return (await service.stats()).state
 
     css = (HERE / "page.css").read_text(encoding="utf-8") + LOGIN_CSS
     login = Login(config.auth, title=TITLE, css=css) if config.auth is not None else None
-    document = make_document(info, {block.get_block_name() for block in page.blocks.values()})
+    shown = page_html(info, ingest and ingest.no_hands_free, panel_of(access, config, info, model))
+    document = make_document(shown, {block.get_block_name() for block in page.blocks.values()})
     # Small from the first visitor on, without holding up the start.
     Thread(target=lambda: [*map(compress, document.texts)], daemon=True).start()
     guard = Middleware(
@@ -209,8 +209,7 @@ def gradio_settings(
         "ssl_verify": False,  # of its own address, which nobody else can be
         "quiet": True,
         "prevent_thread_lock": True,
-        "theme": make_theme(),
-        "css_paths": [HERE / "page.css"],
+        "theme": gr.themes.Base(font="system-ui", font_mono="ui-monospace"),  # none from elsewhere
         "footer_links": [],
         "favicon_path": HERE / "icon.png",
         "show_error": False,

@@ -67,8 +67,8 @@ ALLOWED = {
     # What becomes of a question: it knows the page's handlers, not its layout.
     "ui.audio_in": "api audio",
     "ui.entrance": "api ui.audio_in brotli gradio h11 starlette uvicorn",
-    "ui.components": "api audio ui.modules gradio",
-    "ui.parts": "api ui ui.components gradio",
+    "ui.components": "",
+    "ui.parts": "api ui ui.components",
     "export": "api models runtime runtime.tensorrt runtime.tensorrt_llm "
     "tensorrt tensorrt_llm torch",
 }

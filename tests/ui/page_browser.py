@@ -235,7 +235,7 @@ class Visit:
 
     def keep_seed(self, seed: int) -> None:
         """Every reply has this seed from now on."""
-        self.page.locator("#settings button").first.click()
+        self.page.locator("#settings summary").click()
         self.page.get_by_label("New seed for every reply").uncheck()
         self.page.locator("#seed input").fill(str(seed))
 

@@ -273,7 +273,7 @@ def test_a_clip_is_heard_although_a_reply_speaks_and_may_vanish_while_it_is_load
 
 
 def test_the_seed_of_a_reply_can_be_kept(service, tab):
-    tab.page.locator("#settings button").first.click()
+    tab.page.locator("#settings summary").click()
     tab.hear("Again the same.")
     tab.page.get_by_label("New seed for every reply").uncheck()
     seed = service.requests[-1].sampling.seed

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import gradio as gr
 import numpy as np
 import pytest
 
@@ -24,7 +23,7 @@ from moss_engine.ui.audio_in.microphone import Microphone
 from moss_engine.ui.clip import write_clip
 from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.handlers import Handlers
-from moss_engine.ui.own_voices import take_sample
+from moss_engine.ui.own_voices import make_voice
 from moss_engine.ui.stream import messages
 from moss_engine.ui.turn import Turn
 from tests.ui.page_support import CODE_SAMPLES, IDS, INFO, FakeService, Script, no_room, soon
@@ -216,15 +215,14 @@ async def test_a_voice_needs_consent_and_is_forgotten_where_its_visitor_leaves_a
     monkeypatch.setattr(service, "add_voice", add)
     monkeypatch.setattr(service, "remove_voice", remove)
     handlers.facts = replace(handlers.facts, clones_voices=True)
-    conversation = handlers.sessions.of("tab", "visitor", handlers.names.session("key"))
-    take, sample = take_sample(handlers), await say(handlers)
-    with pytest.raises(gr.Error, match="Tick the box first"):
-        await take(False, sample, "key")
-    taking = asyncio.ensure_future(take(True, sample, "key"))
+    conversation, sample = handlers.sessions.of("tab"), await say(handlers)
+    with pytest.raises(ParameterError, match="Tick the box first"):
+        await make_voice(handlers, conversation, False, sample)
+    taking = asyncio.ensure_future(make_voice(handlers, conversation, True, sample))
     await asyncio.sleep(0.05)
     await handlers.sessions.leave("tab")
     made.set()
-    with pytest.raises(gr.Error, match="load it again"):
+    with pytest.raises(ParameterError, match="load it again"):
         await taking
     assert voices == set() and conversation.voice == ""
 

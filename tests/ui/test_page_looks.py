@@ -61,7 +61,7 @@ FOUND = """axe.run(document, { resultTypes: ["violations"] }).then(({ violations
 
 
 def idle(service, tab) -> None:
-    tab.page.locator("#settings button").first.click()
+    tab.page.locator("#settings summary").click()
     tab.page.wait_for_selector("#seed input")
 
 
@@ -207,12 +207,12 @@ def test_keyboard_alone_is_enough(service, visit):
 
 def test_the_settings_are_large_enough_for_a_finger(visit):
     tab = visit(has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844})
-    assert tab.page.locator("#settings button").first.bounding_box()["height"] >= 44
+    assert tab.page.locator("#settings summary").bounding_box()["height"] >= 44
 
 
 def test_controls_that_are_called_alike_stand_in_named_groups_and_are_asked_with(service, visit):
     tab = visit()
-    tab.page.locator("#settings button").first.click()
+    tab.page.locator("#settings summary").click()
     for head, temperature in (("Speech head", "0.35"), ("Text head", "0.55")):
         group = tab.page.get_by_role("group", name=head, exact=True)
         group.get_by_role("slider", name="Temperature").wait_for()
@@ -223,7 +223,7 @@ def test_controls_that_are_called_alike_stand_in_named_groups_and_are_asked_with
         "radio"
     ).count() == len(MODES)
     tab.page.get_by_role("region", name="Reading list", exact=True).wait_for()
-    tab.page.locator("#settings button").first.click()  # closed, they are as they were left
+    tab.page.locator("#settings summary").click()  # closed, they are as they were left
     tab.hear("As it is set.")
     sampling = service.requests[-1].sampling
     assert (sampling.audio.temperature, sampling.text.temperature) == (0.35, 0.55)

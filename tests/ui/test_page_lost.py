@@ -275,7 +275,7 @@ def test_a_reload_in_the_middle_of_a_reply_ends_it_and_the_conversation_goes_on_
     assert until(lambda: not service.open), "the reply goes on for nobody"
     tab.page.locator("#chat .clip-play").nth(0).click()
     tab.page.wait_for_selector("#chat .clip-on")
-    tab.problems.clear()  # Gradio takes its own end for an error of the reply
+    tab.problems.clear()  # the sound that was being loaded
     small_talk.click()
     service.script = Script(seconds=0.6, rtf=0.2)
     tab.hear("What is my name?")

@@ -141,7 +141,7 @@ def tab(visit, url):
 
 @pytest.mark.browser
 def test_the_system_turn_of_each_mode_is_shown_and_may_be_replaced(service, tab):
-    tab.page.locator("#settings button").first.click()
+    tab.page.locator("#settings summary").click()
     system = tab.page.locator("#system textarea")
     assert until(lambda: system.get_attribute("placeholder").endswith("with spoken responses."))
     for switch in ("type", "written"):
@@ -155,7 +155,7 @@ def test_the_system_turn_of_each_mode_is_shown_and_may_be_replaced(service, tab)
 
 @pytest.mark.browser
 def test_an_own_voice_needs_consent_and_ends_with_the_visit(service, tab):
-    tab.page.locator("#settings button").first.click()
+    tab.page.locator("#settings summary").click()
     tab.page.wait_for_selector(".vs-record")
     assert (
         tab.page.locator(".vs-record").is_disabled() and tab.page.locator(".vs-file").is_disabled()
@@ -164,7 +164,7 @@ def test_an_own_voice_needs_consent_and_ends_with_the_visit(service, tab):
     tab.page.locator(".vs-input").set_input_files(QUESTION)
     assert until(lambda: len(service._below._core.codec.voices) == 2)
     own = service._below._core.codec.voices[1]
-    chosen = tab.page.locator("#voice label.selected")
+    chosen = tab.page.locator("#voice label:has(:checked)")
     assert until(lambda: chosen.inner_text().strip() == "Your voice")
     assert service.requests == [], "the sample was taken for a question"
     tab.record(0.6)

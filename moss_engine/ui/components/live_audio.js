@@ -1,4 +1,4 @@
-// The live reply: joins the Gradio component with door, player, captions and waveform.
+// The live reply: joins its place on the page with door, player, captions and waveform.
 // Other parts of the page follow along through the document's "liveaudio" events and window.liveAudio, and say what went
 // wrong through "problem" events, whose sentence the page shows in one place.
 
@@ -10,7 +10,11 @@ import { Player } from "./player.js";
 import { Captions, stamp, TICK_MS, Wave } from "./stage.js";
 import { tab } from "./transcript.js";
 
-export let element, props, rate, captions, player; // since it was mounted
+export let element, rate, captions, player; // since it was mounted
+let controls;
+const PREBUFFER_MS = 40; // of sound, with which it starts
+const REMOTE_PREBUFFER_MS = 150; // behind a share link or on a Space
+const WORDLESS = "This answer is speech alone: no text was written for it.";
 export const $ = (selector) => element.querySelector(selector);
 
 const blank = () => ({
@@ -44,7 +48,7 @@ function begin({ run, clickMs, byWords }) {
   captions.begin();
   wave.begin();
   $(".la-spoken").textContent = "";
-  $(".la-hint").textContent = document.querySelector("#mode-notes [data-mode]:not([hidden])")?.dataset.hint ?? props.hint;
+  $(".la-hint").textContent = document.querySelector("#mode-notes [data-mode]:not([hidden])").dataset.hint;
   complain("");
 }
 
@@ -115,7 +119,7 @@ function takePcm(chunk, now) {
   live.total += chunk.length;
   pcm.push(chunk);
   wave.push(chunk);
-  if (!captions.text) $(".la-hint").textContent = props.wordless;
+  if (!captions.text) $(".la-hint").textContent = WORDLESS;
   phase("speaking");
 }
 
@@ -135,10 +139,10 @@ function finish(message) {
 
 let cut = ""; // the newest reply and how much of it was heard, where it was not heard whole
 
-// The controls as they stand. What was never opened is not there, and is as the server has it.
+// The controls as they stand. What is not offered is not there, and is as the server has it.
 function chosen() {
   const values = {};
-  for (const name of props.controls) {
+  for (const name of controls) {
     const place = document.getElementById(name.replaceAll("_", "-"));
     const input = place?.querySelector("input[type=radio]:checked, input[type=number], input[type=checkbox], textarea");
     if (input) values[name] = { number: input.valueAsNumber, checkbox: input.checked }[input.type] ?? input.value;
@@ -248,6 +252,7 @@ function cutOff() {
 
 const QUIET_MS = 4000; // while a reply is open, something comes four times a second
 const WATCH_MS = 1000;
+const LOST = "The connection to the server was lost, and the rest of this answer with it. What was heard can be played again; ask again when the connection is back.";
 const GONE = "The connection to the server was lost. This page waits for it and then comes back by itself, with what you typed.";
 
 let lasting = { run: null }; // of the reply so far: of figures, stages and counts what changed is told
@@ -265,6 +270,7 @@ const TAKES = {
   "conversation.updated": ({ entries, whole }) => document.dispatchEvent(new CustomEvent("conversation", { detail: { entries, whole } })),
   "input_audio_buffer.heard": (event) => document.dispatchEvent(new CustomEvent("heard", { detail: event })),
   "input_audio_buffer.failed": (event) => document.dispatchEvent(new CustomEvent("heard", { detail: { ...event, failed: event.message } })),
+  "voice.created": (event) => document.dispatchEvent(new CustomEvent("voicecreated", { detail: event })),
   error: ({ message }) => {
     refused("");
     complain(message);
@@ -295,7 +301,7 @@ function openDoor() {
     refused: complain,
     lost() {
       cutOff();
-      complain(gone ? GONE : props.lost);
+      complain(gone ? GONE : LOST);
     },
   });
   setInterval(() => {
@@ -422,13 +428,14 @@ function tick() {
 
 // ---- its place on the page
 
-export function mount(place, given) {
-  [element, props, rate] = [place, given, given.sample_rate];
+export function mountLive(place, told) {
+  element = place;
+  ({ rate, controls } = told);
   live = blank();
   captions = new Captions($(".la-text"));
   wave = new Wave($(".la-sound"), rate, (sample) => seekable() && playFrom(sample));
   const remote = /\.(gradio\.live|hf\.space)$/.test(location.hostname);
-  player = new Player(rate, remote ? props.remote_prebuffer_ms : props.prebuffer_ms, hear, showSilence);
+  player = new Player(rate, remote ? REMOTE_PREBUFFER_MS : PREBUFFER_MS, hear, showSilence);
   wire();
   element.classList.toggle("la-plain", !player.exact);
   setInterval(tick, TICK_MS);
@@ -444,5 +451,4 @@ export function mount(place, given) {
   };
   phase("idle");
   openDoor();
-  document.dispatchEvent(new Event("liveready"));
 }

@@ -1,25 +1,16 @@
-"""LiveAudio: a Gradio component that plays PCM while it is being made.
+"""The live reply: PCM that is played while it is being made.
 
 The messages of a reply (`moss_engine.ui.stream`) and its sound come by the page's own WebSocket
-(`moss_engine.ui.door`). In the browser an AudioWorklet's ring buffer plays them without
-a gap, while captions and waveform follow what is heard.
+(`moss_engine.ui.door`). In the browser an AudioWorklet's ring buffer plays them without a gap, while
+captions and waveform follow what is heard.
 """
 
 from __future__ import annotations
 
 import html
-from typing import Any
 
-import gradio as gr
-
-from moss_engine.api.controls import BY_NAME
-from moss_engine.ui.modules import component
-
-PREBUFFER_MS = 40  # of sound, with which it starts
-REMOTE_PREBUFFER_MS = 150  # behind a share link or on a Space
-
-# Constant: a template that mentioned the value would be rebuilt for every chunk.
 TEMPLATE = """
+<div id="live">
 <section class="la-caption" aria-label="Caption"><p class="la-text" translate="no"></p><p class="la-hint">@hint@</p></section>
 <p class="la-spoken" translate="no" aria-live="polite"></p>
 <div class="la-stage">
@@ -55,34 +46,14 @@ TEMPLATE = """
 </section>
 <p class="la-way">Your connection is slow, so this sound is compressed (Opus) on its way.</p>
 <p class="la-note">This address is no secure context, so the browser offers no AudioWorklet: sound is scheduled piece by
-piece and starts later. Open the page through https or localhost for the exact player.</p>
-"""
-
-LOST = (
-    "The connection to the server was lost, and the rest of this answer with it. What was heard "
-    "can be played again; ask again when the connection is back."
-)
-WORDLESS = "This answer is speech alone: no text was written for it."
+piece and starts later. Open the page through https or localhost for the exact player.</p></div>"""
 
 
-def live_audio(
-    *, sample_rate: int, hint: str, what: str, example: str, chinese: str, **kwargs: Any
-) -> gr.HTML:
+def live_audio(hint: str, what: str, example: str, chinese: str) -> str:
     """Before the first reply it shows `hint`, what this is, and a button that asks `example`, or
     `chinese` on a Chinese page."""
-    template = TEMPLATE
+    page = TEMPLATE
     words = {"hint": hint, "what": what, "example": example, "chinese": chinese}
     for name, text in words.items():
-        template = template.replace(f"@{name}@", html.escape(text))
-    return component(
-        "live_audio",
-        template,
-        sample_rate=sample_rate,
-        prebuffer_ms=PREBUFFER_MS,
-        remote_prebuffer_ms=REMOTE_PREBUFFER_MS,
-        hint=hint,
-        controls=[*BY_NAME],
-        wordless=WORDLESS,
-        lost=LOST,
-        **kwargs,
-    )
+        page = page.replace(f"@{name}@", html.escape(text))
+    return page

@@ -6,7 +6,7 @@ const SAFETY = 2; // a link must carry so many times the samples, or they are co
 const AMPLE = 8; // times what the samples need
 const HERE = ["localhost", "127.0.0.1", "[::1]"]; // of this machine, there is no link
 export const SLOW_PREBUFFER_MS = 300; // what comes over a slow link comes unevenly
-const WORTH_MEASURING = 20_000; // bytes; the document, which comes anew at every visit, has more
+const WORTH_MEASURING = 12_000; // bytes; the document, which comes anew at every visit, has more
 
 export class OpusReply {
   // `head` is the stream's OpusHead in base64; `take` gets int16 at `rate`, in order.

@@ -1,19 +1,10 @@
-"""The status panel: figures, waterfall and sampled tokens of the reply that is playing.
-
-Constant HTML: panel.js fills it from the messages that LiveAudio receives, so it costs no update of
-its own.
-"""
+"""The status panel: figures, waterfall and sampled tokens of the reply that is playing; panel.js
+fills it from the messages that the live reply receives."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from typing import Any
-
-import gradio as gr
-
-from moss_engine.api.metrics import meanings
-from moss_engine.ui.modules import component
 
 TOKENS = (
     "The model takes one step for each of these: a text piece as it is written, or a number that "
@@ -54,13 +45,14 @@ STAGES = [
 ]
 
 
-def panel_html(running: Sequence[tuple[str, str]]) -> str:
+def panel(running: Sequence[tuple[str, str]]) -> str:
+    """`running`: names and values of what runs."""
     facts = "".join(
         f'<div><dt>{html.escape(name)}</dt><dd translate="no">{html.escape(value)}</dd></div>'
         for name, value in running
     )
     return f"""
-<div class="details-head">
+<div id="panel"><div class="details-head">
   <h2>Engine details</h2>
   <button type="button" class="explain" aria-expanded="false">Explain the figures</button>
 </div>
@@ -75,7 +67,7 @@ def panel_html(running: Sequence[tuple[str, str]]) -> str:
     <h3>Sampled tokens <em><i class="key-text"></i>text <i class="key-code"></i>speech</em></h3>
     <p class="tip" id="tip-ids">{TOKENS}</p>
     <div class="ids-roll" translate="no" tabindex="0" role="group" aria-label="Text pieces and speech codes in order"></div></section>
-</div></div>"""
+</div></div></div>"""
 
 
 def fall_rows() -> str:
@@ -85,8 +77,3 @@ def fall_rows() -> str:
         f'<span class="tip" id="tip-{key}">{html.escape(meaning)}</span></div>'
         for key, name, meaning in STAGES
     )
-
-
-def make_panel(running: Sequence[tuple[str, str]], **kwargs: Any) -> gr.HTML:
-    """`running`: names and values of what runs."""
-    return component("panel", panel_html(running), meanings=meanings(), **kwargs)

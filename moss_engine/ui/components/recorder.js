@@ -426,9 +426,9 @@ function lift({ timeStamp }) {
 
 const inUse = () => document.body.dataset.input === "speech";
 
-export function mount(place, given) {
-  [element, props] = [place, given];
-  capture.rateHz = props.rate_hz;
+export function mountRecorder(place, told) {
+  [element, props] = [place, told];
+  capture.rateHz = props.microphone_hz;
   const talkButton = $(".rec-talk");
   talkButton.addEventListener("pointerdown", (event) => {
     if (event.button !== 0 || talkButton.disabled) return;

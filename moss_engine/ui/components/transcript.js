@@ -155,7 +155,6 @@ function joined() {
 }
 
 function show() {
-  if (!element) return; // it is shown as soon as its place is there
   const entries = gather(joined());
   const wanted = entries.map((entry) => JSON.stringify(entry));
   const longer = wanted.length > shown.length;
@@ -190,7 +189,7 @@ document.addEventListener("conversation", ({ detail }) => {
   take(detail.entries);
 });
 
-export function mount(place) {
+export function mountTranscript(place) {
   element = place;
   [list, mould] = [$(".tr-list"), $("template")];
   inSight = new IntersectionObserver(sighted, { root: element, rootMargin: "10% 0px" });
@@ -209,8 +208,4 @@ export function mount(place) {
     take([]);
     window.liveAudio.clear();
   });
-  element.tabIndex = 0;
-  element.setAttribute("role", "region");
-  element.setAttribute("aria-labelledby", "said-name");
-  show();
 }

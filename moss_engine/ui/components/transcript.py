@@ -1,21 +1,16 @@
-"""Transcript: a Gradio component that shows a conversation, with its sound to hear again and to
-keep.
+"""The conversation, with its sound to hear again and to keep.
 
-It shows the list that `Conversation.entries` makes, which comes by the page's WebSocket. Texts are shown as they are, never as
-markup; only what changed is drawn anew, so a clip that is being played goes on while others come.
-The tab keeps the words for the case that the page is loaded again and the server has forgotten them.
+It shows the list that `Conversation.entries` makes, which comes by the page's WebSocket. Texts are
+shown as they are, never as markup; only what changed is drawn anew, so a clip that is being played
+goes on while others come. The tab keeps the words for the case that the page is loaded again and the
+server has forgotten them.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import gradio as gr
-
-from moss_engine.ui.modules import component
-
-TEMPLATE = """
-<p class="tr-empty">@empty@</p>
+TRANSCRIPT = """
+<div id="chat" tabindex="0" role="region" aria-labelledby="said-name">
+<p class="tr-empty">Nothing said yet</p>
 <ol class="tr-list"></ol>
 <template>
   <div class="clip">
@@ -29,10 +24,4 @@ TEMPLATE = """
     <a class="clip-save" download="moss-speech.wav" title="Save as WAV" aria-label="Save as WAV">
       <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M8 2v8M4.5 7 8 10.5 11.5 7M3 13.5h10"/></svg></a>
   </div>
-</template>
-"""
-
-
-def transcript(*, empty: str, **kwargs: Any) -> gr.HTML:
-    """`empty` is shown while nothing was said."""
-    return component("transcript", TEMPLATE.replace("@empty@", empty), **kwargs)
+</template></div>"""

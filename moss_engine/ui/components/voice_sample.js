@@ -1,34 +1,34 @@
-// A sample of the visitor's voice. Recording is window.recorder's.
+// A sample of the visitor's voice. Recording is window.recorder's, and a voice is made of it by the server.
+
+import { complain } from "./common.js";
 
 const SAMPLE_S = 5;
 
-export function mount(element, props, trigger, watch) {
+export function mount(element) {
   const $ = (selector) => element.querySelector(selector);
-  const buttons = [$(".vs-record"), $(".vs-file")];
-  const MAKING = "Making the voice";
+  const consent = document.querySelector("#consent input");
   let taking = false;
-  let making = false;
 
   function take(utterance) {
     taking = false;
-    making = true;
-    $(".vs-state").textContent = MAKING;
-    props.value = utterance;
-    trigger("sampled");
+    $(".vs-state").textContent = "Making the voice";
+    window.liveAudio.door.send({ type: "voice.create", consent: consent.checked, utterance });
   }
 
-  function say(sentence) {
-    making = false;
-    $(".vs-state").textContent = sentence;
+  // From now on it is one of the voices, and the chosen one.
+  function choose(voice) {
+    const cards = document.querySelectorAll("#voice label");
+    const own = [...cards].find((card) => card.dataset.own) ?? cards[0].cloneNode(true);
+    own.dataset.own = true;
+    own.querySelector(".voice-hear")?.remove();
+    own.querySelector("span").translate = true;
+    own.querySelector("span").textContent = "Your voice";
+    cards[0].parentElement.append(own);
+    Object.assign(own.querySelector("input"), { value: voice, checked: true });
   }
 
-  function agreed() {
-    return Boolean(document.querySelector("#consent input")?.checked);
-  }
-
-  document.addEventListener("change", ({ target }) => {
-    if (!target.closest?.("#consent")) return;
-    for (const button of buttons) button.disabled = !agreed();
+  consent.addEventListener("change", () => {
+    for (const button of [$(".vs-record"), $(".vs-file")]) button.disabled = !consent.checked;
     $(".vs-record").disabled ||= !window.recorder.possible;
   });
   $(".vs-record").addEventListener("click", () => {
@@ -50,7 +50,9 @@ export function mount(element, props, trigger, watch) {
     $(".vs-record").textContent = state === "recording" ? "Stop" : "Record 5 seconds";
     $(".vs-state").textContent = state === "recording" ? `Recording ${seconds.toFixed(1)} s` : sentence;
   });
-  // What the server says of the voice; where none was made, the page shows the reason.
-  watch("value", () => making && / /.test(props.value) && say(props.value));
-  document.addEventListener("voicemade", () => making && say(""));
+  document.addEventListener("voicecreated", ({ detail: { voice, message } }) => {
+    $(".vs-state").textContent = voice ? message : "";
+    if (voice) choose(voice);
+    else complain(message);
+  });
 }

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import html
 
-import gradio as gr
-
 from moss_engine.api.controls import BY_NAME, Control
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Mode
-from moss_engine.ui.components.recorder import recorder
+from moss_engine.ui.components.recorder import RECORDER
 from moss_engine.ui.parts.words import ask_words, examples_of, invitation
 
 AXES = (
@@ -32,86 +30,70 @@ PROBLEM = (
 )
 
 
-def composer(facts: ServiceInfo, no_hands_free: str | None) -> gr.Radio:
-    """The controls of a question, and the buttons that send and stop: one place, one at a time.
-    `no_hands_free` is as for a `recorder`. Gives the voices to choose from."""
-    with gr.Column(elem_id="composer"):
-        hint = '<p class="heard-only" id="hint" role="status"></p>'
-        gr.HTML(f'<h2 class="heard-only">Ask</h2>{hint}', apply_default_css=False)
-        gr.Radio(
-            [(mode.label, mode.name) for mode in facts.modes],
-            value=facts.default_mode.name,
-            label="Mode",
-            show_label=False,
-            container=False,
-            interactive=True,
-            elem_id="mode",
-            elem_classes=["by-switches"] if switched(facts) else [],
-        )
-        gr.HTML(switches(facts) + mode_notes(facts), elem_id="mode-notes", apply_default_css=False)
-        verb, wish = ask_words(facts.default_mode)
-        # One line, so that Enter sends; the style sheet makes it taller. Of any length: a browser
-        # would cut what is too long without a word.
-        gr.Textbox(
-            "",
-            show_label=False,
-            label="Your text",
-            placeholder=wish,
-            lines=1,
-            max_lines=7,
-            container=False,
-            interactive=True,
-            autofocus=True,
-            elem_id="text",
-        )
-        recorder(
-            max_s=facts.max_speech_s,
-            no_hands_free=no_hands_free,
-            elem_id="recorder",
-            label="Recording",
-            visible=facts.hears,
-        )
-        with gr.Row(elem_id="send-row"):
-            gr.HTML(KEYS, apply_default_css=False)
-            gr.Button("Stop", elem_id="stop", min_width=110, scale=0)
-            gr.Button(verb, variant="primary", elem_id="send", min_width=110, scale=0)
-        gr.HTML(NEXT + PROBLEM, elem_id="problem", apply_default_css=False)
-        voice = voices(facts)
-    gr.HTML(examples(facts), elem_id="examples", apply_default_css=False)
-    return voice
+def composer(facts: ServiceInfo) -> str:
+    """The controls of a question, and the buttons that send and stop: one place, one at a time."""
+    verb, wish = ask_words(facts.default_mode)
+    return f"""
+<div id="composer"><h2 class="heard-only">Ask</h2><p class="heard-only" id="hint" role="status"></p>
+{modes(facts)}
+<div id="mode-notes">{switches(facts)}{mode_notes(facts)}</div>
+<div id="text">
+<textarea rows="1" aria-label="Your text" placeholder="{wish}" autofocus></textarea></div>
+{RECORDER if facts.hears else ""}
+<div id="send-row">{KEYS}<button type="button" id="stop">Stop</button>
+<button type="button" id="send">{verb}</button></div>
+<div id="problem">{NEXT}{PROBLEM}</div>
+{voices(facts)}</div>
+<div id="examples">{examples(facts)}</div>"""
 
 
-def voices(facts: ServiceInfo) -> gr.Radio:
-    """Who speaks, as cards that can be heard, and how fast."""
-    with gr.Row(elem_id="voices"):
-        voice = gr.Radio(
-            list(facts.voices),
-            value=facts.voices[0],
-            label="Voice",
-            container=False,
-            interactive=True,
-            elem_id="voice",
-            min_width=120,
-            visible=len(facts.voices) > 1 or facts.clones_voices,
-        )
-        slider(BY_NAME["speed"], 1.0, visible=facts.speeds is not None)
-    return voice
-
-
-def slider(control: Control, value: float, *, visible: bool = True) -> None:
-    """The input of a number, with what it does in one sentence."""
-    gr.Slider(
-        control.low,
-        control.high,
-        value=value,
-        step=control.step,
-        label=control.label,
-        info=control.help,
-        interactive=True,
-        elem_id=control.name.replace("_", "-"),
-        min_width=150,
-        visible=visible,
+def modes(facts: ServiceInfo) -> str:
+    """All modes; where the switches tell them apart, these are pressed instead."""
+    kind = ' class="by-switches"' if switched(facts) else ""
+    choices = "".join(
+        f"<label>{choice('mode', mode.name, mode is facts.default_mode)}"
+        f"<span>{html.escape(mode.label)}</span></label>"
+        for mode in facts.modes
     )
+    return f'<fieldset id="mode"{kind}><legend>Mode</legend>{choices}</fieldset>'
+
+
+def choice(group: str, value: str, chosen: bool) -> str:
+    """One of a group."""
+    checked = " checked" if chosen else ""
+    value = html.escape(value)
+    return f'<input type="radio" name="{group}" value="{value}" autocomplete="off"{checked}>'
+
+
+def voices(facts: ServiceInfo) -> str:
+    """Who speaks, as cards that can be heard where a text is read as it stands, and how fast."""
+    hear = '<button type="button" class="voice-hear" aria-label="Hear this voice"></button>'
+    hear = hear if any(mode.split_sentences for mode in facts.modes) else ""
+    cards = "".join(
+        f"<label>{choice('voice', name, name == facts.voices[0])}"
+        f'<span translate="no">{html.escape(name)}</span>{hear}</label>'
+        for name in facts.voices
+    )
+    alone = "" if len(facts.voices) > 1 or facts.clones_voices else " hidden"
+    speed = "" if facts.speeds is None else number(BY_NAME["speed"], 1.0)
+    return (
+        f'<div id="voices"><fieldset id="voice"{alone}><legend>Voice</legend>{cards}</fieldset>'
+        f"{speed}</div>"
+    )
+
+
+def number(control: Control, value: float, *, slides: bool = True, **other: object) -> str:
+    """The input of a number, with what it does in one sentence, and a slider unless it is one of
+    very many. `other` are what it has instead of the control's own label, help, low and high."""
+    told = {"label": control.label, "help": control.help, "low": control.low, "high": control.high}
+    told |= other
+    name, label = control.name.replace("_", "-"), html.escape(str(told["label"]))
+    limits = f'min="{told["low"]:.12g}" max="{told["high"]:.12g}" step="{control.step:.12g}" '
+    limits += f'value="{value:.12g}" autocomplete="off"'
+    slider = f'<input type="range" {limits} aria-label="{label}">' if slides else ""
+    entry = f'<label><span>{label}</span><input type="number" {limits}></label>'
+    words = html.escape(str(told["help"]))
+    return f'<div class="control" id="{name}">{entry}<p>{words}</p>{slider}</div>'
 
 
 def axes_of(mode: Mode) -> dict[str, str]:
@@ -132,9 +114,13 @@ def switched(facts: ServiceInfo) -> bool:
     )
 
 
+def talks_first(facts: ServiceInfo) -> bool:
+    """Whether the page opens to be talked to, where nothing was chosen: not by who cannot think."""
+    return switched(facts) and not facts.scripted
+
+
 def switches(facts: ServiceInfo) -> str:
-    """Small choices instead of one among all their combinations; with what the page opens where
-    nothing was chosen: who cannot think is not talked to first."""
+    """Small choices instead of one among all their combinations."""
     if not switched(facts):
         return ""
     parts = ""
@@ -147,7 +133,7 @@ def switches(facts: ServiceInfo) -> str:
         offered = [value for value in words if value in among]
         called = {**words, "chat": "Small talk"} if facts.scripted else words
         choices = "".join(
-            f'<label><input type="radio" name="{axis}" value="{value}">'
+            f"<label>{choice(axis, value, axes_of(facts.default_mode)[axis] == value)}"
             f"<span>{called[value]}</span></label>"
             for value in offered
         )
@@ -156,8 +142,7 @@ def switches(facts: ServiceInfo) -> str:
             f'<fieldset data-axis="{axis}" title="{name}"{one}><legend>{name}</legend>'
             f"{choices}</fieldset>"
         )
-    opens = "read" if facts.scripted else "talk"
-    return f'<div class="switches" data-opens="{opens}">{parts}</div>'
+    return f'<div class="switches">{parts}</div>'
 
 
 def mode_notes(facts: ServiceInfo) -> str:
@@ -167,9 +152,14 @@ def mode_notes(facts: ServiceInfo) -> str:
         f'data-output="{mode.output}" data-does="{axes_of(mode)["does"]}" '
         f'data-hint="{html.escape(invitation(mode))}" '
         f'data-system="{html.escape(mode.system)}" data-verb="{ask_words(mode)[0]}" '
-        f'data-wish="{ask_words(mode)[1]}">{html.escape(mode.note or "")}</p>'
+        f'data-wish="{ask_words(mode)[1]}"{_unless(mode, facts)}>{html.escape(mode.note or "")}</p>'
         for mode in facts.modes
     )
+
+
+def _unless(mode: Mode, facts: ServiceInfo) -> str:
+    """Hidden unless it is the mode that the page opens with."""
+    return "" if mode is facts.default_mode else " hidden"
 
 
 def examples(facts: ServiceInfo) -> str:
@@ -183,6 +173,6 @@ def examples(facts: ServiceInfo) -> str:
         )
         groups += (
             f'<div class="chips" data-mode="{html.escape(mode.name)}" role="group" '
-            f'aria-label="Examples: each is sent at once">{chips}</div>'
+            f'aria-label="Examples: each is sent at once"{_unless(mode, facts)}>{chips}</div>'
         )
     return groups

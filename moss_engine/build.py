@@ -7,17 +7,16 @@ import os
 from dataclasses import replace
 
 from moss_engine.api.errors import CheckpointError, ConfigError, MissingPackageError
-from moss_engine.api.info import MadeBy, ServiceInfo
+from moss_engine.api.info import ServiceInfo
 from moss_engine.api.service import StartableService
 from moss_engine.audio.turn_judge import WITHOUT_MELODY, find_melody
 from moss_engine.audio.voice_activity import Detector, load_detector
 from moss_engine.checkup import require_codec_tensors, require_network_tensors
 from moss_engine.codec.base import samples_per_code
-from moss_engine.codec.load import load_cloner, load_codec, loaded_digest
+from moss_engine.codec.load import load_cloner, load_codec
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.manifest import checkpoint_digest
 from moss_engine.recogniser.load import NONE, load_recogniser
 from moss_engine.recogniser.worker import RecogniserWorker
 from moss_engine.runtime.make import make_runtime, require_runtime, resolve_device, resolve_dtype
@@ -179,20 +178,10 @@ def settled(config: EngineConfig) -> EngineConfig:
 
 def service_info(core: ServiceCore, processor: Processor, clones_voices: bool) -> ServiceInfo:
     """What a service of these parts says of itself."""
-    config = core.config
-    codec_digest = loaded_digest(
-        config.codec or config.checkpoint,
-        resolve_device(config.device),
-        dtype=config.codec_dtype,
-        vocoder=config.vocoder,
-        vocoder_folder=config.vocoder_folder,
-        voices=config.voices,
-    )
     return core.info(
         processor.modes,
         processor.default_sampling,
         processor.pieces(),
         clones_voices=clones_voices,
         speeds=processor.speakers.speeds,
-        made_by=MadeBy(checkpoint_digest(config.checkpoint), codec_digest),
     )

@@ -25,15 +25,6 @@ class RuntimeInfo:
 
 
 @dataclass(frozen=True)
-class MadeBy:
-    """Fingerprints of the checkpoint and of the codec with its vocoder and voices: the same two
-    make the same sound of the same rows."""
-
-    checkpoint: str
-    codec: str
-
-
-@dataclass(frozen=True)
 class ServiceInfo:
     """What a client has to know before it asks; constant while the service runs.
 
@@ -47,7 +38,7 @@ class ServiceInfo:
     `clones_voices`: `add_voice` is served. `speeds` are the slowest and the fastest speaking rate,
     None where there is nothing to choose. `recogniser` names who turns speech into text here, and
     `no_recogniser` says why nobody does; `brain` names who thinks of the answers, where that is not
-    the checkpoint. `made_by` is None where replies cannot be spoken again from their rows.
+    the checkpoint.
     """
 
     runtime: RuntimeInfo
@@ -70,7 +61,6 @@ class ServiceInfo:
     no_recogniser: str | None = None
     brain: str | None = None
     lease_s: float = 10.0
-    made_by: MadeBy | None = None
     lead_samples: int = 0
 
     def num_codes(self, num_samples: int) -> int:

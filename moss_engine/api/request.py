@@ -140,17 +140,6 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """A stretch of a reply that was made before, in one stream of the codec: the rows that were
-    sampled, its text with the samples from which on it is spoken, and the codes of the pauses with
-    the numbers of the rows after which they are heard; both in order."""
-
-    rows: tuple[Row, ...]
-    text: tuple[tuple[int, str], ...] = ()
-    pauses: tuple[tuple[int, tuple[int, ...]], ...] = ()
-
-
-@dataclass(frozen=True)
 class Request:
     """One turn to answer.
 
@@ -161,8 +150,7 @@ class Request:
     them are too long for the KV cache; `Accepted.num_left_out` counts these messages. `speed` is
     the speaking rate, from 0.7 to 1.5, where `ServiceInfo.speeds` offers one. With `progress` the
     reply is continued: its events are those behind it, and `Finished` holds all rows.
-    With `recorded` nothing is asked: the stretches of an earlier reply are spoken again, without
-    running the network. `tools` may be called by the chat server that thinks of the answer.
+    `tools` may be called by the chat server that thinks of the answer.
     With `moves` every chunk of sound carries the codec's state behind it, if that can be moved.
     """
 
@@ -176,7 +164,6 @@ class Request:
     speed: float = 1.0
     visitor: str = ""
     progress: Progress | None = None
-    recorded: tuple[Recorded, ...] = ()
     tools: Tools | None = None
     moves: bool = False
 

@@ -16,7 +16,6 @@ from moss_engine.codec.moss.load import is_moss_codec, load_moss_codec
 from moss_engine.codec.nano import FSQ_TYPE, load_nano_codec
 from moss_engine.codec.vocoder.make import KINDS, pick_folder
 from moss_engine.config import NANO_CHECKPOINT
-from moss_engine.models.manifest import folders_digest
 
 DEFAULT_VOCODER = NANO_CHECKPOINT / "vocoder"
 """Vocoders on the mel that both codecs share."""
@@ -87,19 +86,6 @@ LOADERS: dict[str, Callable[[Path, torch.device, CodecOptions], SpeechCodec]] = 
     FSQ_TYPE: _load_nano,
 }
 """What loads the codec of each type."""
-
-
-def loaded_digest(folder: Path, device: torch.device, **options: Any) -> str:
-    """What tells the codec that `load_codec` makes of these from every other: hexadecimal."""
-    asked = CodecOptions(**options)
-    kind = codec_type(folder)
-    published = kind == PUBLISHED
-    own = folder if published else folder / "codec"
-    places = [own, *([asked.voices] if asked.voices else [])]
-    if kind == FSQ_TYPE or (published and asked.vocoder in KINDS):
-        at = DEFAULT_VOCODER if published else folder / "vocoder"
-        places.append(pick_folder(asked.vocoder_folder or at, asked.vocoder, device))
-    return folders_digest(places, f"{asked.vocoder} {asked.dtype}" if published else "")
 
 
 def load_cloner(codec: SpeechCodec, folder: Path) -> VoiceCloner:

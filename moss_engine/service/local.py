@@ -40,7 +40,7 @@ from moss_engine.codec.base import SpeechCodec, samples_per_code
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import FAULT, Engine, StepResult
 from moss_engine.service.recordings import ClonedVoices, Hearing, SpeechEncoder
-from moss_engine.service.replies import CLOSED, OpenReplies, OpenReply, Replays
+from moss_engine.service.replies import CLOSED, OpenReplies, OpenReply
 from moss_engine.service.speech_worker import (
     LocalReplyStream,
     SpeechJob,
@@ -95,7 +95,6 @@ class ServiceCore:
         self._worker = SpeechWorker(
             codec, finish=finish, fail=self._fail, on_first_sound=wake, one_gpu=one_gpu
         )
-        self._replays = Replays(engine.processor.ids, self.samples_per_code, self.lead_samples)
         # One at a time: in many threads they would hold Python's lock against the event loop.
         self.accepting = ThreadPoolExecutor(1, "accepting")
         self._encoder = SpeechEncoder(codec.encode, on_fault=self._stop_with_fault)
@@ -241,7 +240,7 @@ class ServiceCore:
             cancel=self.cancel,
             on_taken=self._engine_wake.set,
         )
-        speaks = bool(request.recorded) or self.engine.processor.speaks(request)
+        speaks = self.engine.processor.speaks(request)
         voice, rate_hz = None if self._network_voices else request.voice, self.codec.sample_rate_hz
         progress = request.progress or Progress()
         stream.taken_samples, lead = progress.num_taken, self.lead_samples
@@ -253,8 +252,6 @@ class ServiceCore:
     def _admit(self, reply: OpenReply) -> Accepted:
         """Hand the request to the engine, with as much of its history as fits if it allows that."""
         request, left_out = reply.request, 0
-        if request.recorded and not self.engine.fault:
-            return self._replays.accept(request, self._replies.num_recorded())
         while True:
             try:
                 accepted = self.engine.submit(request, reply.stream.accepted_s)
@@ -312,9 +309,8 @@ class ServiceCore:
                 ahead_s[reply.request_id] = 0.0  # has codes, but not enough of them to be heard
         waits = self._one_gpu and self._worker.is_awaited(ahead_s)
         result = StepResult((), 0) if waits else self.engine.step(paused, ahead_s)
-        events = (*result.events, *self._replays.step(replies, paused))
-        self._tell(events)
-        if not result.num_rows and not events:
+        self._tell(result.events)
+        if not result.num_rows and not result.events:
             self._engine_wake.wait(IDLE_POLL_S)
         elif self._worker.runs_many and self._one_gpu:
             # the codec's turn: side by side each would take as much longer

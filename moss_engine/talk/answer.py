@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from moss_engine.api.metrics import RequestMetrics
-from moss_engine.api.request import Message, Recorded, ToolCall, Tools
+from moss_engine.api.request import Message, ToolCall, Tools
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,7 @@ class Reached:
     stage: Literal["first_token", "first_sentence"]
 
 
-Spoken = Say | Recorded
-Part = Spoken | Reached | ToolCall
+Part = Say | Reached | ToolCall
 
 
 class Answerer(Protocol):

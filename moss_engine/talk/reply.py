@@ -32,7 +32,7 @@ from moss_engine.api.metrics import RequestMetrics, Timeline, fold, measure
 from moss_engine.api.request import ToolCall
 from moss_engine.api.service import ReplyStream
 from moss_engine.api.transcript import Transcript
-from moss_engine.talk.answer import Part, Reached, Say, Spoken
+from moss_engine.talk.answer import Part, Reached, Say
 from moss_engine.text.beside import beside
 from moss_engine.text.spoken.text import spoken_text
 
@@ -61,7 +61,7 @@ class TalkReply:
         self,
         request_id: str,
         parts: AsyncGenerator[Part, None],
-        submit: Callable[[Spoken], Awaitable[ReplyStream]],
+        submit: Callable[[Say], Awaitable[ReplyStream]],
         *,
         speaks: bool,
         run_ahead_s: float,
@@ -191,7 +191,7 @@ class TalkReply:
         if isinstance(part, ToolCall):
             yield Called(self.request_id, now_s, joined.num_rows, part)
             return
-        if isinstance(part, Say) and not joined.speaks:
+        if not joined.speaks:
             for event in joined.written(part.text, now_s):
                 yield event
             return
@@ -201,8 +201,7 @@ class TalkReply:
             yield self._failed(error)
             return
         joined.begin(now_s)
-        text = part.text if isinstance(part, Say) else ""
-        writing = asyncio.ensure_future(beside(Writing, text))
+        writing = asyncio.ensure_future(beside(Writing, part.text))
         self._saying = saying
         self.acknowledge(self._taken)
         if self._cancelled:

@@ -24,19 +24,10 @@ from moss_engine.api.events import Accepted, Event, Transcribed
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.metrics import RequestMetrics
 from moss_engine.api.modes import Mode
-from moss_engine.api.request import (
-    Message,
-    Recorded,
-    Reply,
-    Request,
-    Speech,
-    Text,
-    check_text,
-    check_values,
-)
+from moss_engine.api.request import Message, Reply, Request, Speech, Text, check_text, check_values
 from moss_engine.api.service import ReplyStream, ReplyWrapper, ServiceWrapper, StartableService
 from moss_engine.api.transcript import Transcript
-from moss_engine.talk.answer import Answerer, Part, Question, Spoken
+from moss_engine.talk.answer import Answerer, Part, Question, Say
 from moss_engine.talk.reply import TalkReply
 
 POLL_S = 0.05
@@ -85,9 +76,6 @@ class TalkingService(ServiceWrapper):
     async def submit(self, request: Request) -> ReplyStream:
         if self._closed:
             raise ShuttingDownError("The service is shutting down; try again when it is back.")
-        if request.recorded:
-            alone = len(request.recorded) == 1
-            return await self._below.submit(request) if alone else self._again(request)
         mode = next((mode for mode in self._info.modes if mode.name == request.mode), None)
         if mode is None or not mode.through_text:
             reply = await self._below.submit(request)
@@ -131,7 +119,7 @@ class TalkingService(ServiceWrapper):
         with self._lock:
             self._make_room(request)
 
-            async def submit(part: Spoken) -> ReplyStream:
+            async def submit(part: Say) -> ReplyStream:
                 return await self._below.submit(self._said_by(part, request))
 
             reply = TalkReply(
@@ -162,15 +150,6 @@ class TalkingService(ServiceWrapper):
             raise BusyError(ALL_TAKEN)
         for reply in own:
             reply.cancel()
-
-    def _again(self, request: Request) -> TalkReply:
-        """The parts of an earlier reply, one behind the other."""
-
-        async def parts() -> AsyncGenerator[Part, None]:
-            for recorded in request.recorded:
-                yield recorded
-
-        return self._reply(request, parts(), speaks=True)
 
     def _question(self, request: Request, mode: Mode) -> tuple[Question, Transcript | None]:
         """What is asked; raises an InputError that says what is wrong with the request."""
@@ -203,10 +182,8 @@ class TalkingService(ServiceWrapper):
         question = Question(text, turns, system, session_id, speed, measured, request.tools)
         return question, transcript
 
-    def _said_by(self, part: Spoken, request: Request) -> Request:
+    def _said_by(self, part: Say, request: Request) -> Request:
         """The request that says a part, in the voice of the one that asked."""
-        if isinstance(part, Recorded):
-            return replace(request, request_id=secrets.token_urlsafe(16), recorded=(part,))
         assert self._reading is not None, "a checkpoint that reads nothing has no modes to talk in"
         return replace(
             request,

@@ -25,18 +25,16 @@ from moss_engine.api.events import (
     FinishReason,
     Sampled,
     Started,
-    TextDelta,
     Thought,
     Transcribed,
 )
-from moss_engine.api.request import Message, Recorded, Request, Speech, Text
+from moss_engine.api.request import Message, Request, Speech, Text
 from moss_engine.api.service import hear, stream
-from moss_engine.api.tokens import Row
 from moss_engine.talk.answer import Reached, Say
 from moss_engine.talk.reply import Writing
 from moss_engine.talk.service import TalkingService
 from tests.talk.talk_support import HEARD, Written, asking, sound, talking, words
-from tests.ui.page_support import DEFAULTS, IDS, INFO, PATIENCE_S, RATE_HZ, signal, soon
+from tests.ui.page_support import DEFAULTS, INFO, PATIENCE_S, RATE_HZ, signal, soon
 
 TWO = [Reached("first_sentence"), Say("It is noon."), Say("Have a rest.", 0.8)]
 
@@ -263,8 +261,7 @@ async def test_while_it_drains_open_answers_go_on_and_nothing_new_begins():
     assert await soon(lambda: below.requests)
     draining = asyncio.ensure_future(service.drain(PATIENCE_S))
     await asyncio.sleep(0)
-    again = (Recorded((Row(IDS.modality_pad, 1),)),)
-    for request in (asking(), asking("read"), replace(asking(), recorded=again)):
+    for request in (asking(), asking("read")):
         with pytest.raises(ShuttingDownError):
             await service.submit(replace(request, request_id="new"))
     assert (await service.stats()).state == "draining"
@@ -272,18 +269,6 @@ async def test_while_it_drains_open_answers_go_on_and_nothing_new_begins():
     events = await hearing
     assert words(events) == "One. Two." and events[-1].reason is FinishReason.STOP
     await draining
-
-
-async def test_recorded_parts_are_said_one_behind_the_other():
-    service, below = talking(Written([]))
-    codes = tuple(Row(IDS.modality_pad, code) for code in range(20))
-    recorded = (Recorded(codes[:10], ((0, "One."),)), Recorded(codes[10:], ((0, " Two."),)))
-    events = [event async for event in stream(service, replace(asking(), recorded=recorded))]
-    assert [request.recorded for request in below.requests] == [recorded[:1], recorded[1:]]
-    assert sum(len(event.samples) for event in events if isinstance(event, AudioChunk)) == 20 * 960
-    texts = [(e.start_sample, e.text) for e in events if isinstance(e, TextDelta)]
-    assert texts == [(0, "One."), (9600, " Two.")]
-    assert [event.row for event in events if isinstance(event, Sampled)] == list(codes)
 
 
 @pytest.mark.parametrize(

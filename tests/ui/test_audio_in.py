@@ -347,31 +347,6 @@ async def test_a_cough_and_a_murmur_are_no_question_and_interrupt_nothing():
         assert not any(answer.utterance for answer in answers)
 
 
-@pytest.mark.parametrize(
-    ("before", "word", "sure"),
-    [
-        ("What is the capital of", "Spain.", True),
-        ("What is the capital of", "Okay.", False),
-        ("What time is it?", "Spain.", False),
-    ],
-)
-async def test_a_soft_word_behind_an_open_end_is_taken_for_the_rest_of_it(
-    before, word, sure, monkeypatch
-):
-    monkeypatch.setattr(turn_judge, "load_melody", lambda: None)
-    ear = Ear(before)
-    microphone = Microphone(ingest_of(ear))
-    microphone.use(hands_free=True)
-    first = await feed(microphone, np.concatenate([tone(1.5), silence(WAITS_S[-1] + 0.1)]))
-    assert sum(bool(answer.utterance) for answer in first) == 1
-    ear.text = word
-    soft = np.concatenate([tone(0.35, 0.05), silence(1.5)])
-    answers = await feed(microphone, soft, answering=True)
-    assert any(answer.talking and answer.sure for answer in answers) is sure
-    assert any(answer.utterance for answer in answers) is sure
-    assert bool(microphone.before) is sure, "it is the rest of the turn"
-
-
 @pytest.mark.parametrize(("word", "goes_on"), [("And tomorrow?", True), ("Stop, please.", False)])
 async def test_who_asks_for_silence_had_finished(word, goes_on, monkeypatch):
     monkeypatch.setattr(turn_judge, "load_melody", lambda: None)
@@ -383,17 +358,6 @@ async def test_who_asks_for_silence_had_finished(word, goes_on, monkeypatch):
     answers = await feed(microphone, np.concatenate([tone(0.7), silence(1.0)]), answering=True)
     assert sum(bool(answer.utterance) for answer in answers) == 1
     assert bool(microphone.before) is goes_on
-
-
-async def test_the_answers_own_words_interrupt_nothing():
-    ear = Ear("So please wait for me.")
-    wave = np.concatenate([silence(0.5), tone(1.5), silence(2.0)])
-    answers = await feed(ingest_of(ear), wave, answering=True, saying="at noon, so please wait for")
-    assert any(answer.talking and answer.text == ear.text for answer in answers)
-    assert not any(answer.utterance or (answer.talking and answer.sure) for answer in answers)
-    answers = await feed(ingest_of(ear), wave, answering=True, saying="It is noon.")
-    assert any(answer.talking and answer.sure for answer in answers)
-    assert sum(bool(answer.utterance) for answer in answers) == 1
 
 
 @pytest.mark.parametrize(("by_words", "count"), [(False, 1), (True, 0)])

@@ -35,6 +35,7 @@ SETTINGS = re.compile(
     r"<script>window\.gradio_api_info = .*?;</script>"
 )
 NO_API = '{"named_endpoints":{},"unnamed_endpoints":{}}'  # for programs; the page needs none of it
+SHEET = re.compile(r'<link rel="stylesheet" crossorigin href="\./assets/[^"]*">')
 APP = re.compile(r"<gradio-app\b")
 RESIZER = "document.head.appendChild(script);"
 
@@ -64,6 +65,9 @@ def make_document(page: str) -> Document:
         head = f"{preview(config['root'], own_file(PICTURE)[0])}<style>{styles_of_page()}</style>"
         text = text.replace("<style>", f"{head}<style>", 1)
         rest = f'<link rel="modulepreload" crossorigin href="./{address(JOINED)}">'
+        if sheet := SHEET.search(text):  # Gradio's, for which the page does not wait to be drawn
+            text = text.replace(sheet[0], "")
+            rest += sheet[0]
         told = json.dumps(config, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
         rest += f"<script>window.gradio_config = {told};window.gradio_api_info = {NO_API};</script>"
         first = f"{page}<script>{script}</script>"

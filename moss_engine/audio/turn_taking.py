@@ -26,8 +26,8 @@ SURE = 0.7
 """While the page is answering: what the microphone hears of the answer must not interrupt it."""
 
 BEGIN_S = 0.096
-INTERRUPT_S = 0.128
-"""Speech over an answer that makes it fall silent; whether it is interrupted, its words say."""
+"""Speech with which a turn begins. An answer falls silent for it; whether that is interrupted, its
+words say."""
 END_S = 0.64
 """Silence that ends a turn of which no words are known: longer than the pauses inside a sentence,
 0.2 to 0.5 s."""
@@ -82,7 +82,7 @@ def follow(
     From `likely` on a frame is speech while nobody talks."""
     if not turn.talking:
         level = max(SURE, likely) if answering else likely
-        return _wait(turn, probability, level, INTERRUPT_S if answering else BEGIN_S)
+        return _wait(turn, probability, level)
     heard = probability >= min(STILL_LIKELY, likely)
     turn = replace(
         turn,
@@ -96,9 +96,9 @@ def follow(
     return TurnState(change=Change.ENDED if turn.spoken_s >= LEAST_SPEECH_S else Change.DROPPED)
 
 
-def _wait(turn: TurnState, probability: float, level: float, needed_s: float) -> TurnState:
+def _wait(turn: TurnState, probability: float, level: float) -> TurnState:
     run_s = turn.run_s + FRAME_S if probability >= level else 0.0
-    if run_s < needed_s:
+    if run_s < BEGIN_S:
         return TurnState(run_s=run_s)
     return TurnState(talking=True, spoken_s=run_s, length_s=run_s + LEAD_S, change=Change.BEGAN)
 

@@ -132,7 +132,9 @@ async def test_hands_free_finds_the_turns(ingest):
 @pytest.mark.parametrize("known", [True, False])
 async def test_the_pages_own_sound_is_no_turn_where_it_is_known(ingest, known):
     rng = np.random.default_rng(0)
-    played = np.rint(3000 * rng.normal(size=6 * RATE_HZ)).clip(-32768, 32767).astype(np.int16)
+    begins = np.minimum(1.0, np.arange(6 * RATE_HZ) / (0.3 * RATE_HZ))  # as softly as a voice
+    noise = 3000 * begins * rng.normal(size=6 * RATE_HZ)
+    played = np.rint(noise).clip(-32768, 32767).astype(np.int16)
     heard = np.roll(played // 2, 800)
     ear = Microphone(ingest)
     ear.use(hands_free=True)

@@ -151,8 +151,8 @@ def scaled(weights: np.ndarray, levels: tuple[float, ...], wanted: tuple[float, 
     return slope * weights + [*[0.0] * (len(weights) - 1), wanted[0] - slope * levels[0]]
 
 
-def table_of(judged: Judged, waits: list[tuple[float, ...]], ordinary: float = 1.0) -> Table:
-    found = best(judged, waits, ordinary)
+def table_of(judged: Judged, waits: list[tuple[float, ...]], most: float = 1.0) -> Table:
+    found = best(judged, waits, most)
     if found is None:
         raise SystemExit(f"No table keeps to {LATEST_S}; turns that are judged better are needed.")
     return found
@@ -202,7 +202,7 @@ def upper_bound(share: float, num: int) -> float:
     return (share + z2 / 2 + spread) / (1 + z2)
 
 
-def best(judged: Judged, tables: list[tuple[float, ...]], most: float) -> Table | None:
+def best(judged: Judged, tables: list[tuple[float, ...]], most: float = 1.0) -> Table | None:
     """The table, with these waits, of the fewest early sounds where people hesitate and the least
     waiting, as WORTH weighs them, among those of which the upper bounds keep to LATEST_S, and of
     ordinary turns no more than `most` wait longer than the first of it. None where none does."""

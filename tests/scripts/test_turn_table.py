@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scripts.turns.data import HESITATES, SOFTEST, WHOLE
+from scripts.turns.data import HESITATES, ORDINARY, SOFTEST, WHOLE
 from scripts.turns.tune import LATEST_S, Judged, best, outlasted, scaled, upper_bound
 
 WAITS = [(0.2, 0.5, 0.9), (0.2, 0.6, 0.9), (0.2, 0.7, 0.9)]
 
 
 def judged(whole: list[float], hesitates: list[float]) -> Judged:
-    kinds = [WHOLE] * len(whole) + [HESITATES] * len(hesitates) + [SOFTEST]
-    return Judged([{"kind": kind} for kind in kinds], np.array([*whole, *hesitates, 0.0]))
+    """With one ordinary turn, which is judged as the first whole one is."""
+    kinds = [WHOLE] * len(whole) + [HESITATES] * len(hesitates) + [SOFTEST, ORDINARY]
+    odds = np.array([*whole, *hesitates, 0.0, whole[0]])
+    return Judged([{"kind": kind} for kind in kinds], odds)
 
 
 def test_who_is_judged_well_is_not_spoken_over():
@@ -21,6 +23,12 @@ def test_who_is_judged_well_is_not_spoken_over():
     assert table is not None
     figures = judged([5.0] * 100, [-5.0] * 50).figures(*table)
     assert figures[HESITATES] == 0.0 and figures["p50"] < LATEST_S[0.45]
+
+
+def test_ordinary_turns_may_not_wait_where_that_is_asked_for():
+    unsure = judged([2.0] * 50 + [5.0] * 950, [-5.0] * 50)
+    assert best(unsure, WAITS) is not None
+    assert best(unsure, WAITS, most=0.45) is None
 
 
 def test_turns_that_cannot_be_told_apart_have_no_table():

@@ -39,9 +39,14 @@ class Load:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A request was not accepted; nothing began."""
+    """A request was not accepted, or its reply cannot go on."""
 
+    request_id: str
     error: MossError
+
+
+Parcel = list[Event | Refusal]
+"""News of all replies that a page hears from a replica, in order."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +78,14 @@ class Remote(Protocol):
     """A replica from afar. Every method raises ReplicaLostError. `page` names who calls, whose
     replies end when nothing is heard from it for `ServiceInfo.lease_s`."""
 
-    def reply(self, page: str, request: Request) -> AsyncGenerator[list[Event] | Refusal, None]:
-        """A `Refusal`, or all events of the reply in batches; leaving early stops it."""
+    def news(self, page: str) -> AsyncGenerator[Load | Parcel, None]:
+        """The replica's load, ten times a second while it changes, and at least twice, and what
+        there is of the page's replies. It ends now and then, to be asked for again; leaving it
+        stops these replies."""
         ...
 
-    def watch(self, page: str) -> AsyncGenerator[Load, None]:
-        """The replica's load, ten times a second while it changes, and at least twice; it ends now
-        and then, to be asked for again."""
+    async def ask(self, page: str, request: Request) -> None:
+        """Begin a reply: a `Refusal`, or all its events, are among the news."""
         ...
 
     async def note(self, page: str, taken: Mapping[str, int], stopped: Sequence[str]) -> None:

@@ -7,18 +7,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
 from typing import TypeVar
 
 from moss_engine.api.errors import ReplicasLostError
+from moss_engine.api.events import Event, Failed, Finished
 from moss_engine.api.info import EngineStats, ServiceStats
+from moss_engine.api.request import Request
 from moss_engine.cluster.fleet import (
     Card,
     CutOffError,
     Fleet,
     Load,
+    Parcel,
+    Refusal,
     ReplicaAwayError,
     ReplicaLostError,
 )
@@ -67,6 +71,40 @@ class Member:
         self.num_sent = 0
         self.away = False
         self.retired = False
+        self._heard: dict[str, asyncio.Queue[Event | Refusal]] = {}
+        self._stopping: set[asyncio.Task[None]] = set()
+
+    def take(self, parcel: Parcel) -> None:
+        """News of its replies, of which those that were left are heard no more."""
+        for news in parcel:
+            if news.request_id in self._heard:
+                self._heard[news.request_id].put_nowait(news)
+
+    async def reply(self, page: str, request: Request) -> AsyncGenerator[Event | Refusal, None]:
+        """A `Refusal`, or all events of a reply; leaving early stops it. It waits for ever where
+        the replica is gone."""
+        name, over = request.request_id, False
+        queue = self._heard[name] = asyncio.Queue()
+        asked = asyncio.ensure_future(self.remote.ask(page, request))
+        try:
+            await asyncio.shield(asked)
+            while not over:
+                news = await queue.get()
+                over = isinstance(news, Refusal | Finished | Failed)
+                yield news
+        finally:
+            del self._heard[name]
+            if not over:
+                stopping = asyncio.ensure_future(self._stop(page, name, asked))
+                self._stopping.add(stopping)
+                stopping.add_done_callback(self._stopping.discard)
+
+    async def _stop(self, page: str, name: str, asked: asyncio.Future[None]) -> None:
+        try:
+            await asked  # a call may overtake the one before it
+            await self.remote.note(page, {}, (name,))
+        except ReplicaLostError:
+            return  # then nothing is left to be stopped
 
     def leave(self, why: str, *, retired: bool = False) -> None:
         if not self.gone.done():
@@ -144,10 +182,6 @@ class Members:
         if any(member.takes for member in self.all if member not in silent):
             return silent
         return [member for member in silent if now_s - member.heard_s > LAST_ONE * self._hangs_s]
-
-    def heard(self, member: Member) -> None:
-        """News of a reply came from it."""
-        member.heard_s = self._clock()
 
     def in_order(
         self, session_id: str, tried: Collection[str], *, full_too: bool = False
@@ -257,10 +291,13 @@ class Members:
     async def _watch(self, member: Member) -> None:
         try:
             while not member.gone.done():
-                watch = member.remote.watch(self._page)
-                async with aclosing(watch) as loads:
-                    async for load in loads:
-                        self._hear(member, load)
+                async with aclosing(member.remote.news(self._page)) as news:
+                    async for told in news:
+                        if isinstance(told, Load):
+                            self._hear(member, told)
+                        else:
+                            member.heard_s = self._clock()
+                            member.take(told)
                         if member.gone.done():
                             return
         except ReplicaLostError as error:
@@ -309,10 +346,7 @@ async def unless_gone(member: Member, work: Awaitable[Result]) -> Result:
         await asyncio.wait({task})  # or a generator that it waits for could not be closed
         raise
     if task.done():
-        try:
-            return task.result()
-        except StopAsyncIteration:
-            raise ReplicaLostError("it ended a reply without its last word") from None
+        return task.result()
     task.cancel()
     await asyncio.wait({task})
     raise ReplicaLostError(member.gone.result())

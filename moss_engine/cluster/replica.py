@@ -5,11 +5,12 @@ what must agree between replicas that continue each other's replies.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from moss_engine.api.events import AudioChunk, Event, Sampled
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Request
 from moss_engine.api.service import ReplyStream, SpeechService
-from moss_engine.cluster.fleet import Answer, Card, Load, Refusal
+from moss_engine.cluster.fleet import Answer, Card, Load, Parcel, Refusal
 from moss_engine.models.manifest import folders_digest
 
-FORMAT = 4
+FORMAT = 5
 """Of the values that pages and replicas exchange; a change that the other side would not understand
 counts it up."""
 
@@ -36,7 +37,11 @@ def fingerprint(info: ServiceInfo, folders: list[Path]) -> str:
 log = logging.getLogger(__name__)
 
 PUSH_S = 0.1
-WATCH_S = 60.0
+NEWS_S = 60.0
+PAUSE_S = 0.004
+"""Between two parcels, so that those of many listeners travel together: a message costs Ray as much
+with news of one reply as with those of a hundred."""
+PARCEL_BYTES = 800_000
 VOICE_KEPT_S = 300.0
 """A visitor's own voice that no reply has used for so long is forgotten; its page teaches it again
 when one does."""
@@ -50,10 +55,54 @@ NOT_BEGUN = "The reply could not be begun; ask for something else."
 NOT_DONE = "The recording could not be used; record it again."
 
 
-@dataclass(frozen=True)
-class _Open:
-    page: str
-    stream: ReplyStream
+@dataclass
+class _Page:
+    """What a page asked for, and is to be told: rows alone wait for ROWS_WAIT_S for company."""
+
+    heard_s: float = 0.0
+    listening: object = None  # the latest of its streams of news, while that is open
+    asked: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    streams: dict[str, ReplyStream] = field(default_factory=dict)
+    waiting: Parcel = field(default_factory=list)
+    since_s: float = 0.0
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, news: Event | Refusal) -> None:
+        if not self.waiting:
+            self.since_s = time.monotonic()
+        self.waiting.append(news)
+        if not isinstance(news, Sampled):
+            self.ready.set()
+
+    def take(self) -> Parcel:
+        """Up to PARCEL_BYTES of what waits, and one event at least; nothing if that may wait."""
+        if not self.ready.is_set() and time.monotonic() - self.since_s < ROWS_WAIT_S:
+            return []
+        size = count = 0
+        for news in self.waiting:
+            size += _num_bytes(news) if isinstance(news, AudioChunk) else 0
+            if count and size > PARCEL_BYTES:
+                break
+            count += 1
+        parcel, self.waiting = self.waiting[:count], self.waiting[count:]
+        if not self.waiting:
+            self.ready.clear()
+        return parcel
+
+    def stop(self, request_id: str) -> None:
+        """Nobody wants the rest of a reply."""
+        if request_id in self.streams:
+            self.streams[request_id].cancel()
+        elif request_id in self.asked:
+            self.asked[request_id].cancel()
+
+    def stop_all(self) -> None:
+        for task in self.asked.values():
+            task.cancel()
+
+
+def _num_bytes(chunk: AudioChunk) -> int:
+    return chunk.samples.nbytes + (chunk.state.num_bytes if chunk.state else 0)
 
 
 class ReplicaServer:
@@ -70,59 +119,72 @@ class ReplicaServer:
         self._service = service
         self._info = info
         self._clock = clock
-        self._open: dict[str, _Open] = {}
-        self._heard_s: dict[str, float] = {}  # when a page was last heard from
+        self._pages: dict[str, _Page] = {}
         self._used_s: dict[str, float] = {}  # by session that has an own voice here
         self._forgetting: set[asyncio.Task[None]] = set()
         self._checking = False
 
-    async def reply(
-        self, page: str, request: Request
-    ) -> AsyncGenerator[list[Event] | Refusal, None]:
+    def ask(self, page: str, request: Request) -> None:
         """See `Remote`."""
-        self._hear(page)
+        asker, name = self._hear(page), request.request_id
         if request.session_id in self._used_s:
             self._used_s[request.session_id] = self._clock()
-        try:
-            stream = await self._service.submit(request)
-        except MossError as error:
-            yield Refusal(error)
-            return
-        except Exception:  # or the page would take this replica, and the next ones, for dead
-            log.exception("a request could not be accepted")
-            yield Refusal(ReplyFaultError(NOT_BEGUN))
-            return
-        self._open[request.request_id] = _Open(page, stream)
-        try:
-            async with aclosing(_batches(stream)) as batches:
-                async for batch in batches:
-                    yield batch
-        finally:
-            del self._open[request.request_id]
+        task = asker.asked[name] = asyncio.ensure_future(self._answer(asker, request))
+        task.add_done_callback(lambda _: asker.asked.pop(name))
 
-    async def watch(self, page: str) -> AsyncGenerator[Load, None]:
+    async def _answer(self, page: _Page, request: Request) -> None:
+        name = request.request_id
+        try:
+            stream = page.streams[name] = await self._service.submit(request)
+            async with aclosing(stream.events(acknowledge=False)) as events:
+                async for event in events:
+                    page.put(event)
+        except MossError as error:
+            page.put(Refusal(name, error))
+        except Exception:  # or the page would take this replica, and the next ones, for dead
+            log.exception("a request could not be answered")
+            page.put(Refusal(name, ReplyFaultError(NOT_BEGUN)))
+        finally:
+            page.streams.pop(name, None)
+
+    async def news(self, page: str) -> AsyncGenerator[Load | Parcel, None]:
         """See `Remote`; it ends after a while, for those who listen to ask again, as nobody tells
         a replica that a page has died."""
-        self._hear(page)
-        before, said_s = None, self._clock()
-        end_s = said_s + WATCH_S
-        while self._clock() < end_s:
-            load = Load(await self.stats(), self._info.max_sessions, self._info.max_waiting)
-            told = _without_age(load)
-            if told != before or self._clock() - said_s >= SIGN_OF_LIFE_S:
-                before, said_s = told, self._clock()
-                yield load
-            await asyncio.sleep(PUSH_S)
+        listener, before = self._hear(page), None
+        this = listener.listening = object()
+        looked_s = said_s = 0.0
+        end_s = time.monotonic() + NEWS_S
+        try:
+            while (now_s := time.monotonic()) < end_s:
+                if now_s - looked_s >= PUSH_S:
+                    looked_s = now_s
+                    load = Load(await self.stats(), self._info.max_sessions, self._info.max_waiting)
+                    told = _without_age(load)
+                    if told != before or now_s - said_s >= SIGN_OF_LIFE_S:
+                        before, said_s = told, now_s
+                        yield load
+                if parcel := listener.take():
+                    yield parcel
+                    await asyncio.sleep(PAUSE_S)
+                else:
+                    with contextlib.suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(listener.ready.wait(), PUSH_S)
+        except BaseException:  # it is left
+            if listener.listening is this:
+                listener.stop_all()
+            raise
+        finally:
+            if listener.listening is this:
+                listener.listening = None
 
     def note(self, page: str, taken: Mapping[str, int], stopped: Sequence[str]) -> None:
         """See `Remote`."""
-        self._hear(page)
+        asker = self._hear(page)
         for request_id, samples in taken.items():
-            if request_id in self._open:
-                self._open[request_id].stream.acknowledge(samples)
+            if request_id in asker.streams:
+                asker.streams[request_id].acknowledge(samples)
         for request_id in stopped:
-            if request_id in self._open:
-                self._open[request_id].stream.cancel()
+            asker.stop(request_id)
 
     async def call(self, page: str, method: str, *arguments: Any) -> Answer:
         """See `Remote`."""
@@ -141,72 +203,32 @@ class ReplicaServer:
     async def stats(self) -> ServiceStats:
         return await self._service.stats()
 
-    def _hear(self, page: str) -> None:
-        self._heard_s[page] = self._clock()
+    def _hear(self, page: str) -> _Page:
+        found = self._pages.setdefault(page, _Page())
+        found.heard_s = self._clock()
         if not self._checking:
             self._checking = True
             asyncio.get_running_loop().call_later(PUSH_S, self._end_leases)
+        return found
 
     def _end_leases(self) -> None:
         """Stop the replies of pages that are gone, and forget voices that nobody uses; comes again
         while there are pages or voices."""
         now_s = self._clock()
-        for page, heard_s in list(self._heard_s.items()):
-            if now_s - heard_s > self._info.lease_s:
-                del self._heard_s[page]
-                for reply in self._open.values():
-                    if reply.page == page:
-                        reply.stream.cancel()
+        for name, page in list(self._pages.items()):
+            if now_s - page.heard_s > self._info.lease_s:
+                page.stop_all()
+                if page.listening is None:
+                    del self._pages[name]
         for session_id, used_s in list(self._used_s.items()):
             if now_s - used_s > VOICE_KEPT_S:
                 del self._used_s[session_id]
                 task = asyncio.ensure_future(self._service.remove_voice(session_id))
                 self._forgetting.add(task)
                 task.add_done_callback(self._forgetting.discard)
-        self._checking = bool(self._heard_s or self._used_s)
+        self._checking = bool(self._pages or self._used_s)
         if self._checking:
             asyncio.get_running_loop().call_later(PUSH_S, self._end_leases)
-
-
-async def _batches(stream: ReplyStream) -> AsyncGenerator[list[Event], None]:
-    """The events of a reply, all those at a time that are there, with one chunk of sound at most,
-    so that a message stays small. Rows alone wait for ROWS_WAIT_S for company."""
-    batch: list[Event] = []
-    ready = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    async def gather() -> None:
-        sending: asyncio.TimerHandle | None = None
-        async with aclosing(stream.events(acknowledge=False)) as events:
-            async for event in events:
-                batch.append(event)
-                if not isinstance(event, Sampled):
-                    ready.set()
-                elif len(batch) == 1:
-                    if sending is not None:
-                        sending.cancel()
-                    sending = loop.call_later(ROWS_WAIT_S, ready.set)
-
-    gathering = asyncio.ensure_future(gather())
-    gathering.add_done_callback(lambda _: ready.set())
-    try:
-        while True:
-            await ready.wait()
-            if not batch and gathering.done():
-                gathering.result()  # raises what went wrong
-                return
-            if not batch:  # they went with others meanwhile
-                ready.clear()
-                continue
-            chunk = next((i for i, e in enumerate(batch) if isinstance(e, AudioChunk)), len(batch))
-            part = batch[: chunk + 1]
-            del batch[: chunk + 1]
-            if not batch and not gathering.done():
-                ready.clear()
-            yield part
-    finally:
-        gathering.cancel()
-        await asyncio.wait({gathering})
 
 
 def _without_age(load: Load) -> Load:

@@ -115,7 +115,7 @@ MAX_DEATHS = 3
 BETWEEN_TRIES_S = 0.5
 
 Prepare = Callable[[Request, Member, bool], Awaitable[Request]]
-Batches = AsyncGenerator[list[Event] | Refusal, None]
+News = AsyncGenerator[Event | Refusal, None]
 
 
 class ClusterReply:
@@ -152,8 +152,7 @@ class ClusterReply:
         self._prepare = prepare
         self._patience_s = patience_s
         self._course = ReplyProgress(request.request_id, ids)
-        self._batches: Batches | None = None
-        self._first: list[Event] = []
+        self._news: News | None = None
         self._num_asked = self._num_deaths = 0
 
     async def start(self) -> None:
@@ -172,7 +171,7 @@ class ClusterReply:
             log.exception("a reply is given up")
             self._fail(ReplyFaultError("The reply could not be put together; ask again."))
         finally:
-            await _close(self._batches)
+            await _close(self._news)
             self._leave()
             self.end()
 
@@ -218,30 +217,26 @@ class ClusterReply:
         self.sent_id = f"{self.request.request_id}~{self._num_asked}{member.name}"
         request = replace(self.request, request_id=self.sent_id, progress=progress, moves=True)
         member.num_sent += 1
-        batches = None
+        news = None
         try:
             request = await unless_gone(member, self._prepare(request, member, teaches))
-            batches = member.remote.reply(self._page, request)
-            first = await unless_gone(member, anext(batches))
-        except MossError as error:  # its own voice was refused
+            news = member.reply(self._page, request)
+            first = await unless_gone(member, anext(news))
+            if isinstance(first, Refusal):
+                raise first.error
+        except BaseException as error:
             member.num_sent -= 1
-            await _close(batches)
-            return error
-        except BaseException:
-            member.num_sent -= 1
-            await _close(batches)
+            await _close(news)
+            if isinstance(error, MossError):  # or its own voice was refused
+                return error
             raise
-        if isinstance(first, Refusal):
-            member.num_sent -= 1
-            await _close(batches)
-            return first.error
-        self.member, self._batches = member, batches
+        self.member, self._news = member, news
         self.noted_samples = self.stream.taken_samples if progress else 0
         self._begin(member, first)
         return None
 
-    def _begin(self, member: Member, first: list[Event]) -> None:
-        """Tell the listener where the reply is made; what came with that waits for `run`."""
+    def _begin(self, member: Member, accepted: Event) -> None:
+        """Tell the listener where the reply is made."""
         elapsed_s = self._now_s()
         self._course.begin(elapsed_s, resumes=self.num_resumes > 0)
         self.is_preferred = self._members.is_preferred(self.request.session_id, member)
@@ -253,18 +248,17 @@ class ClusterReply:
             self.is_preferred,
             self.num_resumes,
         )
-        self._deliver(first[0])  # that it is accepted
+        self._deliver(accepted)
         self._put(placed)
         if self.num_resumes and member.is_crowded:
             self._wait()
-        self._first = first[1:]
 
     async def _follow(self) -> bool:
         """Deliver what the replica sends; whether the reply is over."""
-        member, batches = self.member, self._batches
-        assert member is not None and batches is not None
+        member, news = self.member, self._news
+        assert member is not None and news is not None
         try:
-            await unless_gone(member, self._deliver_all(member, batches))
+            await unless_gone(member, self._deliver_all(news))
             return True
         except ReplicaLostError as error:
             if not member.gone.done():
@@ -272,29 +266,17 @@ class ClusterReply:
             self._num_deaths += member.gone.done() and not member.retired
             return False
         finally:
-            await _close(batches)
+            await _close(news)
             self._leave()
 
-    async def _deliver_all(self, member: Member, batches: Batches) -> None:
-        """The rest of the first batch and all others; returns behind the terminal event."""
-        if self._ends_with(self._first):
-            return
-        async for batch in batches:
-            assert isinstance(batch, list), "a refusal in the middle of a reply"
-            self._members.heard(member)
-            if self._ends_with(batch):
-                return
-        raise ReplicaLostError("it ended a reply without its last word")
-
-    def _ends_with(self, batch: list[Event]) -> bool:
-        """Deliver the events; whether the terminal one was among them."""
-        for event in batch:
+    async def _deliver_all(self, news: News) -> None:
+        """Every event to the terminal one."""
+        async for event in news:
+            if isinstance(event, Refusal):
+                raise event.error
             if isinstance(event, Failed) and event.code == EngineFaultError.code:
                 raise ReplicaLostError(event.message)
             self._deliver(event)
-            if isinstance(event, Finished | Failed):
-                return True
-        return False
 
     async def _resume(self) -> None:
         """Place what is left of the reply, as soon as a replica takes it; or it was stopped."""
@@ -338,9 +320,9 @@ class ClusterReply:
             self.member = None
 
 
-async def _close(batches: Batches | None) -> None:
-    if batches is not None:
-        await batches.aclose()
+async def _close(news: News | None) -> None:
+    if news is not None:
+        await news.aclose()
 
 
 TICK_S = 0.1

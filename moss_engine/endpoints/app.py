@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -22,19 +22,30 @@ from moss_engine.endpoints.chat import ChatBody, complete
 from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.figures import MEDIA_TYPE
 from moss_engine.endpoints.memory import Memory
-from moss_engine.endpoints.openapi import document
-from moss_engine.endpoints.realtime.client_secrets import issue, issue_session
+from moss_engine.endpoints.openapi import (
+    EVENTS,
+    FORM,
+    JSON,
+    SDP,
+    Endpoint,
+    Operation,
+    document,
+    form_of,
+)
+from moss_engine.endpoints.realtime.client_secrets import SecretBody, issue
 from moss_engine.endpoints.realtime.connection import converse
 from moss_engine.endpoints.replies import IGNORED
 from moss_engine.endpoints.responses import ResponsesBody, respond
 from moss_engine.endpoints.server import Server
+from moss_engine.endpoints.sound import MEDIA_TYPES
 from moss_engine.endpoints.speech import SpeechBody, speak
 from moss_engine.endpoints.tool import open_tool
-from moss_engine.endpoints.transcription import transcribe
+from moss_engine.endpoints.transcription import TranscriptionBody, transcribe
 
 PREFIX = "/v1/"
 TOOL_PATH = "/mcp"
-Endpoint = Callable[[Request, Caller], Awaitable[Response]]
+TEXT = {"type": "string"}
+OFFER = {"type": "object", "properties": {"sdp": TEXT, "session": TEXT}, "required": ["sdp"]}
 
 
 def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = ()) -> Starlette:
@@ -52,7 +63,7 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         return JSONResponse(_model(server.model, begun_s))
 
     async def openapi(request: Request, caller: Caller) -> Response:
-        return JSONResponse(document())
+        return JSONResponse(told())
 
     async def voices(request: Request, caller: Caller) -> Response:
         return JSONResponse({"object": "list", "data": _voices(server)})
@@ -78,24 +89,45 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         text = server.figures.text(server.info, server.model, stats)
         return Response(text, media_type=MEDIA_TYPE)
 
-    endpoints: list[tuple[str, str, Endpoint]] = [
-        ("GET", f"{PREFIX}models", models),
-        ("GET", f"{PREFIX}models/{{model:path}}", model),
-        ("GET", f"{PREFIX}openapi.json", openapi),
-        ("GET", f"{PREFIX}audio/voices", voices),
-        ("POST", f"{PREFIX}audio/speech", speech),
-        ("POST", f"{PREFIX}audio/transcriptions", transcription),
-        ("POST", f"{PREFIX}chat/completions", chat),
-        ("POST", f"{PREFIX}responses", response),
-        ("POST", f"{PREFIX}realtime/client_secrets", partial(issue, server)),
-        ("POST", f"{PREFIX}realtime/sessions", partial(issue_session, server)),
-    ]
+    told = cache(lambda: document(operations))
+    operations = [
+        Operation("get", f"{PREFIX}models", "The model that is here", models),
+        Operation("get", f"{PREFIX}models/{{model:path}}", "The model that a name means", model),
+        Operation("get", f"{PREFIX}audio/voices", "The voices that are here", voices),
+        Operation("get", f"{PREFIX}openapi.json", "This document", openapi),
+        Operation(
+            "post", f"{PREFIX}audio/speech", "A text becomes a sound file or a stream", speech,
+            SpeechBody, (*MEDIA_TYPES.values(), EVENTS),
+        ),
+        Operation(
+            "post", f"{PREFIX}audio/transcriptions", "A sound file becomes its words",
+            transcription, {FORM: form_of(TranscriptionBody, "file", "timestamp_granularities")},
+            (JSON, "text/plain", "text/vtt", EVENTS),
+        ),
+        Operation(
+            "post", f"{PREFIX}chat/completions", "A conversation is answered in text or speech",
+            chat, ChatBody, (JSON, EVENTS),
+        ),
+        Operation(
+            "post", f"{PREFIX}responses", "A conversation is answered in text", response,
+            ResponsesBody, (JSON, EVENTS),
+        ),
+        Operation(
+            "post", f"{PREFIX}realtime/client_secrets", "A short-lived key for a page",
+            partial(issue, server), SecretBody,
+        ),
+        Operation(
+            "post", f"{PREFIX}realtime/calls", "An offer of WebRTC is answered", None,
+            {SDP: TEXT, FORM: OFFER}, (SDP,), "201",
+        ),
+    ]  # fmt: skip
+    routed = [(one.method, one.path, one.endpoint) for one in operations if one.endpoint]
     if tool:
-        endpoints.append(("POST", TOOL_PATH, open_tool(server)))
+        routed.append(("post", TOOL_PATH, open_tool(server)))
     refused = _refusing(server)
     return Starlette(
         routes=[
-            *(_route(server, *endpoint) for endpoint in endpoints),
+            *(_route(server, *route) for route in routed),
             Route(f"{PREFIX}realtime/calls", calls.begin, methods=["POST"]),
             WebSocketRoute(f"{PREFIX}realtime", partial(converse, server)),
             Route("/metrics", metrics),

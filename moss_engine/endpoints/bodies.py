@@ -71,13 +71,8 @@ def _undeclared(value: Any, place: str) -> Iterator[str]:
             yield from _undeclared(inner, f"{place}[]")
 
 
-def _is_english(language: str) -> bool:
-    english = r"en|english|en[-_][a-z]{2,4}"
-    return re.fullmatch(english, language, re.ASCII | re.IGNORECASE) is not None
-
-
 def _understood(language: str) -> str:
-    if not _is_english(language):
+    if not re.fullmatch(r"en|english|en[-_][a-z]{2,4}", language, re.ASCII | re.IGNORECASE):
         raise ValueError("en, the only language that is understood here")
     return language
 
@@ -86,14 +81,6 @@ Language = Annotated[str, AfterValidator(_understood)]
 """Of what is said in a recording."""
 
 
-def _one_understood(languages: tuple[str, ...]) -> tuple[str, ...]:
-    if not any(_is_english(language) for language in languages):
-        _understood(*languages[:1])
-    return languages
-
-
-Languages = Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_one_understood)]
-"""Those that may be said in it; one of them is to be understood."""
 Rows = Annotated[int, Field(ge=1, le=int(BY_NAME["max_rows"].high))]
 """How long an answer may get."""
 Kind = TypeVar("Kind", bound=BaseModel)

@@ -110,7 +110,7 @@ class Figures:
             "(preferred), and gone on elsewhere (resumed).",
             "what",
         )
-        self.watches: set[Watch] = set()
+        self.heard: set[WatchedReply] = set()
 
     def text(self, info: ServiceInfo, model: str, stats: ServiceStats) -> bytes:
         """Prometheus's text format, with the counts of this moment."""
@@ -152,24 +152,36 @@ class Figures:
     def all_in_store(self) -> bool:
         """Whether every listener has IN_STORE_S of sound that was not played yet."""
         until_s = time.monotonic() + IN_STORE_S
-        return all(watch.plays_until_s >= until_s for watch in tuple(self.watches))
+        return all(reply.plays_until_s >= until_s for reply in tuple(self.heard))
 
     def refused(self, code: str) -> None:
         self.refusals.labels(code).inc()
 
 
-class Watch:
-    """What becomes of one reply; `take` every event, and `close` once."""
+class WatchedReply(ReplyWrapper):
+    """A reply whose events are folded when its listener takes them."""
 
-    def __init__(self, figures: Figures):
+    def __init__(self, reply: ReplyStream, figures: Figures):
+        super().__init__(reply)
         self._figures = figures
         self._timeline = Timeline()
         self._outcome = "cancelled"  # a listener who leaves early hears no last event
         self.plays_until_s = 0.0
-        figures.listeners.inc()
-        figures.watches.add(self)
 
-    def take(self, event: Event) -> None:
+    async def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:
+        self._figures.listeners.inc()
+        self._figures.heard.add(self)
+        try:
+            async with aclosing(self._reply.events(acknowledge=acknowledge)) as events:
+                async for event in events:
+                    self._take(event)
+                    yield event
+        finally:
+            self._figures.heard.discard(self)
+            self._figures.listeners.dec()
+            self._tell()
+
+    def _take(self, event: Event) -> None:
         before, self._timeline = self._timeline, fold(self._timeline, event)
         if isinstance(event, AudioChunk):
             length_s = len(event.samples) / event.sample_rate_hz
@@ -181,10 +193,8 @@ class Watch:
         elif isinstance(event, Failed):
             self._outcome = "failed"
 
-    def close(self) -> None:
+    def _tell(self) -> None:
         figures, found = self._figures, measure(self._timeline)
-        figures.watches.discard(self)
-        figures.listeners.dec()
         figures.replies.labels(self._outcome).inc()
         figures.underruns.inc(found.underruns)
         figures.audio.inc(found.audio_s)
@@ -197,24 +207,6 @@ class Watch:
                 histogram.observe(ms / 1000)
         if found.rtf is not None:
             figures.rtf.observe(found.rtf)
-
-
-class WatchedReply(ReplyWrapper):
-    """A reply whose events are folded when its listener takes them."""
-
-    def __init__(self, reply: ReplyStream, figures: Figures):
-        super().__init__(reply)
-        self._figures = figures
-
-    async def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:
-        watch = Watch(self._figures)
-        try:
-            async with aclosing(self._reply.events(acknowledge=acknowledge)) as events:
-                async for event in events:
-                    watch.take(event)
-                    yield event
-        finally:
-            watch.close()
 
 
 class WatchedService(ServiceWrapper):

@@ -1,27 +1,21 @@
-"""GET /v1/openapi.json: what the HTTP interfaces take, from the declarations that they check by."""
+"""What the HTTP interfaces are, and what they take, from the declarations that they check by."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
+from starlette.requests import Request
+from starlette.responses import Response
 
 import moss_engine
-from moss_engine.endpoints.chat import ChatBody
-from moss_engine.endpoints.realtime.client_secrets import SecretBody, SessionBody
-from moss_engine.endpoints.responses import ResponsesBody
-from moss_engine.endpoints.sound import MEDIA_TYPES
-from moss_engine.endpoints.speech import SpeechBody
-from moss_engine.endpoints.transcription import TranscriptionBody
+from moss_engine.endpoints.access import Caller
 
 JSON, EVENTS, SDP = "application/json", "text/event-stream", "application/sdp"
 FORM = "multipart/form-data"
-LISTS = ("languages", "timestamp_granularities")
-"""Fields of a form that programs write with [] behind their name."""
 ERROR = {
     "type": "object",
     "required": ["error"],
@@ -40,76 +34,41 @@ ERROR = {
 }
 
 
+Endpoint = Callable[[Request, Caller], Awaitable[Response]]
+
+
 @dataclass(frozen=True)
 class Operation:
-    """`body` is what it takes, as JSON, or schemas by their media types; `answers` are the media
-    types of what it gives."""
+    """`endpoint` answers whoever may call; None where another route does. `body` is what it takes,
+    as JSON, or schemas by their media types; `answers` are the media types of what it gives."""
 
     method: str
     path: str
     summary: str
+    endpoint: Endpoint | None
     body: type[BaseModel] | dict[str, Any] | None = None
     answers: Sequence[str] = (JSON,)
     status: str = "200"
 
 
-def _form() -> dict[str, Any]:
-    """Of a recording and the fields about it."""
-    schema = TranscriptionBody.model_json_schema()
-    fields = {
-        f"{name}[]" if name in LISTS else name: value
-        for name, value in schema["properties"].items()
-    }
-    fields["file"] = {"type": "string", "format": "binary"}
-    return {**schema, "properties": fields, "required": [*schema["required"], "file"]}
+def form_of(kind: type[BaseModel], file: str, *lists: str) -> dict[str, Any]:
+    """The schema of a form with a file; programs write [] behind the names of lists."""
+    schema = kind.model_json_schema()
+    fields = {f"{k}[]" if k in lists else k: value for k, value in schema["properties"].items()}
+    fields[file] = {"type": "string", "format": "binary"}
+    return {**schema, "properties": fields, "required": [*schema["required"], file]}
 
 
-TEXT = {"type": "string"}
-OFFER = {"type": "object", "properties": {"sdp": TEXT, "session": TEXT}, "required": ["sdp"]}
-OPERATIONS = (
-    Operation("get", "/v1/models", "The model that is here"),
-    Operation("get", "/v1/models/{model}", "The model that a name stands for"),
-    Operation("get", "/v1/audio/voices", "The voices that are here"),
-    Operation("get", "/v1/openapi.json", "This document"),
-    Operation(
-        "post", "/v1/audio/speech", "A text becomes a sound file or a stream", SpeechBody,
-        answers=(*MEDIA_TYPES.values(), EVENTS),
-    ),
-    Operation(
-        "post", "/v1/audio/transcriptions", "A sound file becomes its words", {FORM: _form()},
-        answers=(JSON, "text/plain", "text/vtt", EVENTS),
-    ),
-    Operation(
-        "post", "/v1/chat/completions", "A conversation is answered in text or speech", ChatBody,
-        answers=(JSON, EVENTS),
-    ),
-    Operation(
-        "post", "/v1/realtime/client_secrets", "A short-lived key for a page", SecretBody,
-    ),
-    Operation(
-        "post", "/v1/realtime/sessions", "The same, by its earlier name", SessionBody,
-    ),
-    Operation(
-        "post", "/v1/realtime/calls", "An offer of WebRTC is answered", {SDP: TEXT, FORM: OFFER},
-        answers=(SDP,), status="201",
-    ),
-    Operation(
-        "post", "/v1/responses", "A conversation is answered in text", ResponsesBody,
-        answers=(JSON, EVENTS),
-    ),
-)  # fmt: skip
-
-
-@cache
-def document() -> dict[str, Any]:
+def document(operations: Sequence[Operation]) -> dict[str, Any]:
     """OpenAPI 3.1."""
-    kinds = [operation.body for operation in OPERATIONS if isinstance(operation.body, type)]
+    kinds = [operation.body for operation in operations if isinstance(operation.body, type)]
     _, found = models_json_schema(
         [(kind, "validation") for kind in kinds], ref_template="#/components/schemas/{model}"
     )
     paths: dict[str, Any] = {}
-    for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
+    for operation in operations:
+        path = operation.path.replace(":path", "")
+        paths.setdefault(path, {})[operation.method] = _operation(operation)
     about = "Fields that are not declared have no effect; the header x-moss-ignored names them."
     return {
         "openapi": "3.1.0",
@@ -142,7 +101,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
             "default": {"description": "A refusal", "content": {JSON: refusal}},
         },
     }
-    if "{model}" in operation.path:
+    if "{model" in operation.path:
         name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
         told["parameters"] = [name]
     taken = operation.body

@@ -17,7 +17,6 @@ from moss_engine.audio.file import read_audio
 from moss_engine.endpoints.bodies import (
     MAX_SOUND_BYTES,
     Language,
-    Languages,
     OpenBody,
     read_form,
     without_effect,
@@ -42,7 +41,6 @@ class TranscriptionBody(OpenBody):
     model: str
     response_format: Literal["json", "text", "verbose_json", "srt", "vtt"] = "json"
     language: Language | None = None
-    languages: Languages | None = None
     stream: bool = False
     timestamp_granularities: Annotated[
         tuple[Literal["word", "segment"], ...], Field(max_length=16)

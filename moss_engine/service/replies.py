@@ -9,7 +9,6 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +19,6 @@ from moss_engine.service.speech_worker import MAX_UNTAKEN_EVENTS, LocalReplyStre
 
 log = logging.getLogger("moss_engine.service.reply_log")
 
-MAX_LINES_PER_S = 20.0
-BURST = 100.0
 CLOSED = "The service is shutting down; try again when it is back."
 
 
@@ -69,7 +66,8 @@ class OpenReply:
         # a reply that is over by itself may be cancelled by its leaving listener
         stopped = finished and event.reason is FinishReason.CANCELLED
         cause = self.cause if stopped else None if finished else event.code
-        return {
+        known = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "event": "reply",
             "mode": self.request.mode,
             "end": event.reason.value if finished else "failed",
@@ -79,6 +77,7 @@ class OpenReply:
             "first_sound_s": self.job and self.job.first_sound_s,
             "sound_s": self.job and round(self.job.made_s, 3),
         }
+        return {name: value for name, value in known.items() if value is not None}
 
 
 class OpenReplies:
@@ -91,7 +90,6 @@ class OpenReplies:
         self.accepting = False
         self._replies: dict[str, OpenReply] = {}
         self._outcomes: Counter[str] = Counter()
-        self._log = ReplyLog()
         # Guards all of the above.
         self._changed = threading.Condition(threading.RLock())
 
@@ -134,7 +132,7 @@ class OpenReplies:
                 return
             event = dataclasses.replace(event, time_s=reply.stream.elapsed_s())
             if reply.stream.put(event):
-                self._log.write(reply.line(event))
+                log.info(json.dumps(reply.line(event)))
                 outcome = event.reason.value if isinstance(event, Finished) else "failed"
                 self._remove(event.request_id, outcome)
 
@@ -152,27 +150,3 @@ class OpenReplies:
         self._replies.pop(request_id, None)
         self._outcomes[outcome] += 1
         self._changed.notify_all()
-
-
-class ReplyLog:
-    """JSON lines at level INFO of `log`, a bounded number a second; the next line
-    counts those that were left out. Called by one thread at a time."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic):
-        self._clock = clock
-        self._allowance, self._counted_s = BURST, clock()
-        self._left_out = 0
-
-    def write(self, values: dict[str, Any]) -> None:
-        """Write what is known of a reply; values that are None are left out."""
-        now_s = self._clock()
-        earned = (now_s - self._counted_s) * MAX_LINES_PER_S
-        self._allowance, self._counted_s = min(BURST, self._allowance + earned), now_s
-        if self._allowance < 1.0:
-            self._left_out += 1
-            return
-        self._allowance -= 1.0
-        if self._left_out:
-            values, self._left_out = {**values, "left_out": self._left_out}, 0
-        known = {name: value for name, value in values.items() if value is not None}
-        log.info(json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **known}))

@@ -20,7 +20,7 @@ from moss_engine.api.modes import Mode
 from moss_engine.api.request import Request
 from moss_engine.api.service import stream
 from moss_engine.cluster import members
-from moss_engine.cluster.fleet import Answer, Card, CutOffError, Load, Refusal, ReplicaLostError
+from moss_engine.cluster.fleet import Answer, Card, CutOffError, Load, Parcel, ReplicaLostError
 from moss_engine.cluster.replica import ReplicaServer
 from moss_engine.cluster.service import ClusterService
 from moss_engine.codec.base import VoiceCloner
@@ -57,33 +57,32 @@ class Death(threading.Event):
 
 @dataclass
 class LocalRemote:
-    """`died` and `hangs` are set by tests; `batches` counts what was delivered; it dies or hangs
-    behind as many as `kill_after` or `hang_after` says."""
+    """`died` and `hangs` are set by tests; `told` counts events of replies; it dies or hangs behind
+    as many as `kill_after` or `hang_after` says."""
 
     server: ReplicaServer
     died: Death = field(default_factory=Death)
     hangs: bool = False
-    batches: int = 0
+    told: int = 0
     kill_after: int | None = None
     hang_after: int | None = None
 
-    async def reply(
-        self, page: str, request: Request
-    ) -> AsyncGenerator[list[Event] | Refusal, None]:
+    async def news(self, page: str) -> AsyncGenerator[Load | Parcel, None]:
         life = self.died.count
-        async with aclosing(self._each(self.server.reply(page, sent(request)), life)) as batches:
-            async for batch in batches:
-                self.batches += 1
-                if self.kill_after is not None and self.batches > self.kill_after:
-                    self.died.set()
-                self.hangs |= self.hang_after is not None and self.batches > self.hang_after
-                await self._reach(asyncio.sleep(0), life)
-                yield sent(batch)
+        async with aclosing(self._each(self.server.news(page), life)) as news:
+            async for told in news:
+                for part in [told] if isinstance(told, Load) else [[one] for one in told]:
+                    if isinstance(part, list):
+                        self.told += 1
+                        if self.kill_after is not None and self.told > self.kill_after:
+                            self.died.set()
+                        self.hangs |= self.hang_after is not None and self.told > self.hang_after
+                    await self._reach(asyncio.sleep(0), life)
+                    yield sent(part)
 
-    async def watch(self, page: str) -> AsyncGenerator[Load, None]:
-        async with aclosing(self._each(self.server.watch(page), self.died.count)) as loads:
-            async for load in loads:
-                yield sent(load)
+    async def ask(self, page: str, request: Request) -> None:
+        await self._reach(asyncio.sleep(0), self.died.count)
+        self.server.ask(page, sent(request))
 
     async def _each(self, values: Any, life: int) -> AsyncGenerator[Any, None]:
         try:

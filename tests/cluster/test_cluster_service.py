@@ -130,8 +130,8 @@ def test_a_replica_makes_no_more_than_run_ahead_of_what_was_taken():
         assert isinstance(rest[-1], Finished) and rest[-1].reason is FinishReason.STOP
 
 
-def test_a_replica_is_watched_again_when_the_watch_has_ended(monkeypatch):
-    monkeypatch.setattr("moss_engine.cluster.replica.WATCH_S", 0.01)
+def test_news_of_a_replica_are_asked_for_again_when_they_have_ended(monkeypatch):
+    monkeypatch.setattr("moss_engine.cluster.replica.NEWS_S", 0.01)
     with clustered(1) as cluster:
         events = hear(cluster.service, ask())
         assert events[-1].rows == tuple(TALK) and asyncio.run(cluster.service.stats()).ready
@@ -235,26 +235,26 @@ def test_replicas_on_a_cpu_do_not_choose_their_number_format_themselves(monkeypa
     assert settled(replace(config, dtype="float32")).dtype == "float32"
 
 
-@pytest.mark.parametrize("batches", [0, 1, 5])
-def test_a_reply_survives_the_death_of_its_replica(batches):
+@pytest.mark.parametrize("events", [0, 1, 50])
+def test_a_reply_survives_the_death_of_its_replica(events):
     with clustered() as cluster:
         first = home(cluster)
         remote = cluster.remote(first)
-        remote.kill_after = remote.batches + batches
-        events = hear(cluster.service, ask(session="s"))
-        assert_whole(events)
-        assert placements(events)[-1] != first
+        remote.kill_after = remote.told + events
+        told = hear(cluster.service, ask(session="s"))
+        assert_whole(told)
+        assert placements(told)[-1] != first
         stats = asyncio.run(cluster.service.stats())
         assert stats.ready and stats.cluster is not None
         assert len(stats.cluster.replicas) == 1
-        assert stats.cluster.num_resumes == (batches > 0)
+        assert stats.cluster.num_resumes == (events > 0)
 
 
 def test_a_replica_that_hangs_is_left():
     with clustered(hangs_s=1.0) as cluster:
         first = home(cluster)
         remote = cluster.remote(first)
-        remote.hang_after = remote.batches + 1
+        remote.hang_after = remote.told + 20
         events = hear(cluster.service, ask(session="s"))
         assert_whole(events)
         assert len(placements(events)) == 2
@@ -284,7 +284,7 @@ def test_an_upgrade_may_move_a_reply_as_often_as_it_takes_without_a_cut():
 
 def test_without_a_replica_a_reply_waits_and_says_so_in_the_end():
     with clustered(1, patience_s=0.5) as cluster:
-        cluster.remote("replica-0").kill_after = 2
+        cluster.remote("replica-0").kill_after = 20
         events = hear(cluster.service, ask(session="s"))
         assert isinstance(events[-1], Failed) and events[-1].code == "E_REPLICAS"
         assert "try again" in events[-1].message
@@ -296,7 +296,7 @@ def test_without_a_replica_a_reply_waits_and_says_so_in_the_end():
 def test_a_replica_that_comes_back_takes_what_waits():
     async def revive(cluster) -> list:
         remote = cluster.remote("replica-0")
-        remote.kill_after = 2
+        remote.kill_after = 20
         listening = asyncio.ensure_future(listen(cluster.service, ask(session="s")))
         await asyncio.to_thread(wait_until, remote.died.is_set)
         remote.kill_after = None
@@ -357,7 +357,7 @@ def test_a_full_replica_takes_the_replies_of_a_dead_one_and_they_say_that_they_w
 def test_a_request_that_kills_its_replicas_does_not_kill_them_all():
     with clustered(6) as cluster:
         for remote in cluster.fleet.remotes.values():
-            remote.kill_after = 2
+            remote.kill_after = 20
         events = hear(cluster.service, ask(session="s"))
         assert isinstance(events[-1], Failed) and events[-1].code == "E_REPLICAS"
         dead = sum(remote.died.is_set() for remote in cluster.fleet.remotes.values())

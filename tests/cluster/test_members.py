@@ -61,7 +61,7 @@ async def hanging(names: tuple[str, ...], silent_s: float) -> list[str]:
     followed = following(dict.fromkeys(names, 0), hangs_s=5.0, clock=lambda: now_s[0])
     now_s[0] = silent_s
     for member in followed.all[1:]:
-        followed.heard(member)
+        member.heard_s = silent_s
     return [member.name for member in followed._hanging()]
 
 

@@ -12,7 +12,6 @@ import pytest
 from moss_engine.api.events import AudioChunk, Event, Failed, Sampled, TextDelta
 from moss_engine.api.tokens import Modality, Row
 from moss_engine.service import replies
-from moss_engine.service.replies import BURST, MAX_LINES_PER_S, ReplyLog
 from moss_engine.service.speech_worker import LINGER_S, LocalReplyStream
 from tests.fakes import Clock
 from tests.service.service_support import ask, listen, served, talking, wait_until
@@ -112,17 +111,3 @@ def test_the_line_says_why_a_reply_was_stopped(caplog):
         wait_until(lambda: len(caplog.records) == 2)
         assert [line["cause"] for line in lines(caplog)] == ["session", "nobody listens"]
         assert all(line["end"] == "cancelled" for line in lines(caplog))
-
-
-def test_lines_are_bounded_in_number_and_those_left_out_are_counted(caplog):
-    caplog.set_level(logging.INFO, replies.log.name)
-    now = [0.0]
-    log = ReplyLog(lambda: now[0])
-    for _ in range(1000):
-        log.write({"end": "stop"})
-    assert len(caplog.records) == BURST
-    now[0] += 1.0
-    for _ in range(1000):
-        log.write({"end": "stop"})
-    assert len(caplog.records) == BURST + MAX_LINES_PER_S
-    assert lines(caplog)[int(BURST)]["left_out"] == 1000 - BURST

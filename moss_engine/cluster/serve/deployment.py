@@ -13,7 +13,6 @@ import threading
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
 
 from moss_engine.api.errors import ConfigError
-from moss_engine.cluster.fleet import Card, Load
-from moss_engine.cluster.pipe import Outboxes
+from moss_engine.cluster.fleet import Card
 from moss_engine.cluster.replica import ReplicaServer, fingerprint
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.heap import freeze_gc_heap, tune_malloc
@@ -70,37 +68,22 @@ class Replica:
     async def card(self) -> Card:
         return self._server.card
 
-    async def parcels(
-        self, name: str, page: str, stream: str
-    ) -> AsyncGenerator[bytes | Elsewhere, None]:
-        """The replies that a page asks for by `stream`. Pickled here, as Ray's own pickler asks a
-        Python function about every object."""
+    async def news(self, name: str, page: str) -> AsyncGenerator[bytes | Elsewhere, None]:
+        """See `Remote`. Pickled here, as Ray's own pickler asks a Python function about every
+        object."""
         if name != self._name:
             yield Elsewhere()
             return
-        async with aclosing(self._outboxes.parcels(page, stream)) as parcels:
-            async for parcel in parcels:
-                yield pickle.dumps(parcel, pickle.HIGHEST_PROTOCOL)
+        async with aclosing(self._server.news(page)) as news:
+            async for told in news:
+                yield pickle.dumps(told, pickle.HIGHEST_PROTOCOL)
 
     async def invoke(self, name: str, method: str, *arguments: Any) -> Any:
-        """What a method answers: `ask` and `leave` of the streams of replies, `note` and `call` of
-        the server."""
+        """What a method of the server answers: `ask`, `note` or `call`."""
         if name != self._name:
             return Elsewhere()
-        owner = self._outboxes if method in ("ask", "leave") else self._server
-        answer = getattr(owner, method)(*arguments)
+        answer = getattr(self._server, method)(*arguments)
         return await answer if inspect.isawaitable(answer) else answer
-
-    @cached_property
-    def _outboxes(self) -> Outboxes:
-        return Outboxes(self._server)
-
-    async def watch(self, name: str, page: str) -> AsyncGenerator[Load | Elsewhere, None]:
-        if name != self._name:
-            yield Elsewhere()
-            return
-        async for load in self._server.watch(page):
-            yield load
 
     async def check_health(self) -> None:
         """Serve replaces a replica whose threads stopped or hang."""

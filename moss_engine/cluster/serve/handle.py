@@ -6,10 +6,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
-import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -18,18 +17,16 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from moss_engine.api.events import Event
 from moss_engine.api.request import Request
 from moss_engine.cluster.fleet import (
     Answer,
     Card,
     CutOffError,
     Load,
-    Refusal,
+    Parcel,
     ReplicaAwayError,
     ReplicaLostError,
 )
-from moss_engine.cluster.pipe import Inbox, Parcel
 from moss_engine.cluster.serve.deployment import NAME, Elsewhere
 from moss_engine.cluster.serve.router import PREFIX
 
@@ -127,39 +124,22 @@ class HandleRemote:
     def __init__(self, handle: DeploymentHandle[Any], name: str, calls: Calls):
         self._name = name
         self._calls = calls
-        self._inbox: Inbox | None = None
         self._one = handle.options(session_id=f"{PREFIX}{name}")
         self._many = handle.options(session_id=f"{PREFIX}{name}", stream=True)
 
-    async def reply(
-        self, page: str, request: Request
-    ) -> AsyncGenerator[list[Event] | Refusal, None]:
+    async def news(self, page: str) -> AsyncGenerator[Load | Parcel, None]:
         """See `Remote`."""
-        if self._inbox is None or not self._inbox.is_open:
-            self._inbox = self._open(page, secrets.token_hex(8))
-        async with aclosing(self._inbox.reply(request)) as batches:
-            async for batch in batches:
-                yield batch
+        call = partial(self._many.news.remote, self._name, page)
+        with self._calls.following(call) as responses:
+            try:
+                async for value in responses:
+                    yield pickle.loads(_checked(value))
+            finally:
+                responses.cancel()
 
-    def _open(self, page: str, stream: str) -> Inbox:
-        async def parcels() -> AsyncGenerator[Parcel, None]:
-            async with aclosing(self._stream("parcels", page, stream)) as values:
-                async for value in values:
-                    yield pickle.loads(value)
-
-        async def ask(request: Request) -> None:
-            await self._result("ask", page, stream, request)
-
-        async def leave(request_id: str) -> None:
-            await self._result("leave", stream, request_id)
-
-        return Inbox(parcels, ask, leave)
-
-    async def watch(self, page: str) -> AsyncGenerator[Load, None]:
+    async def ask(self, page: str, request: Request) -> None:
         """See `Remote`."""
-        async with aclosing(self._stream("watch", page)) as loads:
-            async for load in loads:
-                yield load
+        await self._result("ask", page, request)
 
     async def note(self, page: str, taken: Mapping[str, int], stopped: Sequence[str]) -> None:
         """See `Remote`."""
@@ -176,15 +156,6 @@ class HandleRemote:
         call = partial(self._one.invoke.remote, self._name, method, *arguments)
         with self._calls.following(call) as response:
             return _checked(await response)
-
-    async def _stream(self, method: str, *arguments: Any) -> AsyncGenerator[Any, None]:
-        call = partial(getattr(self._many, method).remote, self._name, *arguments)
-        with self._calls.following(call) as responses:
-            try:
-                async for value in responses:
-                    yield _checked(value)
-            finally:
-                responses.cancel()
 
 
 class HandleFleet:

@@ -26,31 +26,15 @@ class SecretBody(OpenBody):
     session: dict[str, Any] = Field(default_factory=dict)
 
 
-class SessionBody(OpenBody):
-    """The same by an earlier name: the session's fields themselves."""
-
-
 async def issue(server: Server, request: Request, caller: Caller) -> Response:
-    body = await read_json(request, SecretBody)
-    told, key, ends_s = _issued(server, caller, body.session, body.expires_after.seconds)
-    return JSONResponse({"value": key, "expires_at": ends_s, "session": told})
-
-
-async def issue_session(server: Server, request: Request, caller: Caller) -> Response:
-    said = (await read_json(request, SessionBody)).model_extra or {}
-    told, key, ends_s = _issued(server, caller, said, ExpiresAfter().seconds)
-    return JSONResponse({**told, "client_secret": {"value": key, "expires_at": ends_s}})
-
-
-def _issued(
-    server: Server, caller: Caller, said: dict[str, Any], seconds: int
-) -> tuple[dict[str, Any], str, int]:
-    """The session as it will be, the key, and when it ends; raises ApiError for a field that
+    """The key, when it ends, and the session as it will be; raises ApiError for a field that
     cannot be had."""
+    body = await read_json(request, SecretBody)
     info = server.info
     first = Session("", server.model, vad=info.hears, judges=server.judges)
-    session, ignored, refused = settled(server, first, said)
+    session, ignored, refused = settled(server, first, body.session)
     if refused:
         raise refused[0]
-    key, ends_s = server.access.issue(caller, said, seconds)
-    return {**session.value(info.voices, info.recogniser), **warning(ignored)}, key, ends_s
+    key, ends_s = server.access.issue(caller, body.session, body.expires_after.seconds)
+    told = {**session.value(info.voices, info.recogniser), **warning(ignored)}
+    return JSONResponse({"value": key, "expires_at": ends_s, "session": told})

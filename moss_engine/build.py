@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import replace
+from typing import Any
 
 from moss_engine.api.errors import CheckpointError, ConfigError, MissingPackageError
 from moss_engine.api.info import ServiceInfo
+from moss_engine.api.modes import Mode
+from moss_engine.api.request import Sampling
 from moss_engine.api.service import StartableService
 from moss_engine.audio.turn_judge import WITHOUT_MELODY, find_melody
 from moss_engine.audio.voice_activity import Detector, load_detector
 from moss_engine.checkup import require_codec_tensors, require_network_tensors
-from moss_engine.codec.base import samples_per_code
+from moss_engine.codec.base import SpeechCodec, samples_per_code
 from moss_engine.codec.load import load_cloner, load_codec
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.engine.engine import Engine
@@ -20,13 +23,13 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.recogniser.load import NONE, load_recogniser
 from moss_engine.recogniser.worker import RecogniserWorker
 from moss_engine.runtime.make import make_runtime, require_runtime, resolve_device, resolve_dtype
-from moss_engine.service.local import LocalService, ServiceCore
+from moss_engine.service.local import LocalService
 from moss_engine.service.recordings import ClonedVoices, Hearing
 from moss_engine.talk.llm import ChatServer, Llm, find_local
 from moss_engine.talk.modes import talking_modes
 from moss_engine.talk.service import TalkingService
 from moss_engine.talk.small_talk import SmallTalk
-from moss_engine.text.processor import Processor, load_processor
+from moss_engine.text.processor import load_processor
 
 logger = logging.getLogger(__name__)
 
@@ -34,47 +37,14 @@ CACHED_SHARE = 16
 """On a CPU one block in so many may keep earlier turns: memory is taken as blocks are written."""
 
 
-def build_service(config: EngineConfig, *, clones_voices: bool = False) -> LocalService:
-    """Everything that `config` asks for, joined but not started; with `clones_voices` it makes
-    voices of recordings. Raises as `build_core` does."""
-    return _built(config, None, clones_voices)[0]
-
-
-def build_listening_service(
-    config: EngineConfig, talk: TalkConfig, *, clones_voices: bool = False
-) -> LocalService:
-    """The same with a recogniser, where the checkpoint understands no speech or `talk.transcribe`
-    asks for it: what a replica is. Raises as `build_core` does."""
-    return _built(config, talk, clones_voices)[0]
-
-
 def build_talking_service(
     config: EngineConfig, talk: TalkConfig, *, clones_voices: bool = False
 ) -> TalkingService:
-    """The same with somebody to talk to; `talk.brain` thinks of the answers. Raises as `build_core`
-    does."""
+    """A service with somebody to talk to; `talk.brain` thinks of the answers. Raises as
+    `build_service` does."""
     llm = open_brain(talk)
-    below, info = _built(config, talk, clones_voices)
-    return talk_over(below, info, llm, config)
-
-
-def _built(
-    config: EngineConfig, talk: TalkConfig | None, clones_voices: bool
-) -> tuple[LocalService, ServiceInfo]:
-    """A service and its info; without `talk` there is no recogniser, nor a word about it."""
-    core, processor = build_core(config)
-    info, voices, hearing = service_info(core, processor, clones_voices), None, None
-    if clones_voices:
-        voices = ClonedVoices(load_cloner(core.codec, config.codec or config.checkpoint))
-    if talk is not None:
-        wanted = talk.recogniser if talk.transcribe or not info.encodes else NONE
-        recogniser, why_not = load_recogniser(wanted)
-        hearing = Hearing(RecogniserWorker(recogniser), find_detector()) if recogniser else None
-        name = hearing.name if hearing else None
-        if hearing and find_melody() is None:
-            logger.info(WITHOUT_MELODY)
-        info = replace(info, recogniser=name, no_recogniser=None if name else why_not)
-    return LocalService(core, info, voices, hearing), info
+    below = build_service(config, talk, clones_voices=clones_voices)
+    return talk_over(below, below.info, llm, config)
 
 
 def find_detector() -> Detector | None:
@@ -117,8 +87,12 @@ def open_brain(talk: TalkConfig) -> Llm | None:
     return Llm(ChatServer(talk.brain, talk.brain_model, key))
 
 
-def build_core(config: EngineConfig) -> tuple[ServiceCore, Processor]:
-    """The threads of a service, not started, and its processor.
+def build_service(
+    config: EngineConfig, talk: TalkConfig | None = None, *, clones_voices: bool = False
+) -> LocalService:
+    """Everything that `config` asks for, joined but not started; with `clones_voices` it makes
+    voices of recordings. With `talk` a recogniser listens where the checkpoint understands no
+    speech, or where `talk.transcribe` asks for it; without, there is not a word about one.
 
     Small files are read first and weights last, so that what is missing is said at once. Raises a
     MossError: CheckpointError or MelSpecError for files, ConfigError for options that this machine
@@ -159,11 +133,57 @@ def build_core(config: EngineConfig) -> tuple[ServiceCore, Processor]:
         replays=on_cpu,
         max_cached=runtime.limits.num_blocks // CACHED_SHARE if on_cpu else None,
     )
-    names, lead_s = processor.speakers.names, processor.silent_lead_s
-    core = ServiceCore(
-        engine, codec, config, voices=names, silent_lead_s=lead_s, one_gpu=not on_cpu
+    names = processor.speakers.names
+    info = describe(
+        engine, codec, config, processor.modes, processor.default_sampling,
+        voices=names or tuple(codec.voices), pieces=processor.pieces(),
+        clones_voices=clones_voices, speeds=processor.speakers.speeds,
+        lead_samples=round(processor.silent_lead_s * codec.sample_rate_hz),
+    )  # fmt: skip
+    hearing, voices = None, None
+    if clones_voices:
+        voices = ClonedVoices(load_cloner(codec, codec_folder))
+    if talk is not None:
+        wanted = talk.recogniser if talk.transcribe or not info.encodes else NONE
+        recogniser, why_not = load_recogniser(wanted)
+        hearing = Hearing(RecogniserWorker(recogniser), find_detector()) if recogniser else None
+        name = hearing.name if hearing else None
+        if hearing and find_melody() is None:
+            logger.info(WITHOUT_MELODY)
+        info = replace(info, recogniser=name, no_recogniser=None if name else why_not)
+    return LocalService(
+        engine, codec, config, info, voices, hearing,
+        network_voices=bool(names), one_gpu=not on_cpu,
+    )  # fmt: skip
+
+
+def describe(
+    engine: Engine,
+    codec: SpeechCodec,
+    config: EngineConfig,
+    modes: tuple[Mode, ...],
+    sampling: Sampling,
+    *,
+    voices: tuple[str, ...] = (),
+    pieces: tuple[str, ...] = (),
+    **more: Any,
+) -> ServiceInfo:
+    """What a service of these parts says of itself; `more` are fields of its own."""
+    limits = ("max_text_chars", "max_speech_s", "max_sessions", "max_waiting", "kv_rows")
+    return ServiceInfo(
+        runtime=engine.runtime.info,
+        modes=modes,
+        voices=voices,
+        sampling=sampling,
+        sample_rate_hz=codec.sample_rate_hz,
+        samples_per_code=samples_per_code(codec),
+        ids=engine.processor.ids,
+        pieces=pieces,
+        run_ahead_s=config.run_ahead_s,
+        lease_s=config.lease_s,
+        **{name: getattr(config, name) for name in limits},
+        **more,
     )
-    return core, processor
 
 
 def settled(config: EngineConfig) -> EngineConfig:
@@ -174,14 +194,3 @@ def settled(config: EngineConfig) -> EngineConfig:
     if config.dtype != "auto" or device.type != "cpu" or config.runtime not in ("auto", "torch"):
         return config
     return replace(config, dtype=str(resolve_dtype(config, device)).removeprefix("torch."))
-
-
-def service_info(core: ServiceCore, processor: Processor, clones_voices: bool) -> ServiceInfo:
-    """What a service of these parts says of itself."""
-    return core.info(
-        processor.modes,
-        processor.default_sampling,
-        processor.pieces(),
-        clones_voices=clones_voices,
-        speeds=processor.speakers.speeds,
-    )

@@ -23,7 +23,6 @@ from moss_engine.api.modes import Mode
 from moss_engine.api.request import Request, Sampling, Speech, Text
 from moss_engine.api.service import request_of
 from moss_engine.audio.pcm import write_wav
-from moss_engine.service.local import LocalService
 from moss_engine.text.language import check_language
 from tests.fakes import GREEDY
 from tests.service.service_support import served
@@ -42,8 +41,8 @@ INFO = dataclasses.replace(
 
 @pytest.fixture
 def service():
-    with served() as core:
-        yield LocalService(core, INFO)
+    with served(info=INFO) as service:
+        yield service
 
 
 def asking(content, mode: Mode, **options) -> Request:

@@ -1,4 +1,4 @@
-"""The service in one process: `SpeechService` over the core's threads."""
+"""The service in one process: `SpeechService` over an engine's thread and a codec's."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ from moss_engine.api.events import (
     TextDelta,
 )
 from moss_engine.api.info import ServiceInfo, ServiceStats
-from moss_engine.api.modes import Mode
-from moss_engine.api.request import Progress, Request, Sampling, without_older_half
-from moss_engine.api.service import ClonedVoice, ReplyStream
+from moss_engine.api.request import Progress, Request, without_older_half
+from moss_engine.api.service import ClonedVoice
 from moss_engine.api.tokens import code_of
 from moss_engine.api.transcript import Transcript
-from moss_engine.codec.base import SpeechCodec, samples_per_code
+from moss_engine.codec.base import SpeechCodec
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import FAULT, Engine, StepResult
 from moss_engine.service.recordings import ClonedVoices, Hearing, SpeechEncoder
@@ -52,6 +51,7 @@ from moss_engine.service.speech_worker import (
 if TYPE_CHECKING:
     import numpy as np
 
+Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
 
@@ -60,13 +60,14 @@ STALL_S = 10.0
 MOST_REST_S = 0.02
 
 
-class ServiceCore:
-    """Made once, where the parts are joined; `start` it before use. Its methods may be called from
-    any thread, and none of them waits for a step of the engine.
+class LocalService:
+    """Made once, where the parts are joined, and used on any number of event loops. `start` it
+    before use and `close` it afterwards; nothing waits for a step of the engine.
 
-    `voices` are those of the network; where it has some, requests choose among these and not among
-    the codec's. The first `silent_lead_s` of every reply's sound are left out. Where runtime and
-    codec are on `one_gpu`, steps wait while a first sound is being made and nobody needs them.
+    `info` is what these parts are. With `network_voices` requests choose among its voices, else
+    among the codec's, which may change meanwhile. `voices` is None where no voice can be made of a
+    recording, `hearing` where no recogniser listens. Where runtime and codec are on `one_gpu`,
+    steps wait while a first sound is being made and nobody needs them.
     """
 
     def __init__(
@@ -74,29 +75,36 @@ class ServiceCore:
         engine: Engine,
         codec: SpeechCodec,
         config: EngineConfig,
+        info: ServiceInfo,
+        voices: ClonedVoices | None = None,
+        hearing: Hearing | None = None,
         *,
-        voices: tuple[str, ...] = (),
-        silent_lead_s: float = 0.0,
+        network_voices: bool = False,
         one_gpu: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.engine = engine
         self.codec = codec
         self.config = config
-        self._network_voices, self._installed = voices, voices or tuple(codec.voices)
+        self.info = info
+        self._voices = voices
+        self._hearing = hearing
+        self._network_voices = network_voices
         self._one_gpu = one_gpu
-        self.lead_samples = round(silent_lead_s * codec.sample_rate_hz)
-        self.samples_per_code = samples_per_code(codec)
         self._clock = clock
         self._replies = OpenReplies()
         self._closing = False
         self._engine_wake = threading.Event()
-        wake, finish = self._engine_wake.set, self._replies.finish
         self._worker = SpeechWorker(
-            codec, finish=finish, fail=self._fail, on_first_sound=wake, one_gpu=one_gpu
+            codec,
+            finish=self._replies.finish,
+            fail=self._fail,
+            on_first_sound=self._engine_wake.set,
+            one_gpu=one_gpu,
         )
         # One at a time: in many threads they would hold Python's lock against the event loop.
         self.accepting = ThreadPoolExecutor(1, "accepting")
+        self._voice_thread = ThreadPoolExecutor(1, "voices")
         self._encoder = SpeechEncoder(codec.encode, on_fault=self._stop_with_fault)
         self._leases_checked_s = begun_s = clock()
         self._codec_settled = threading.Event()
@@ -106,49 +114,51 @@ class ServiceCore:
             for name, run_once in (("codec", self._worker.run_once), ("engine", self._run_engine))
         ]
 
-    @property
-    def voices(self) -> tuple[str, ...]:
-        """What a request may name, the default first; a codec's may change meanwhile."""
-        return self._network_voices or tuple(self.codec.voices)
-
-    def info(
-        self, modes: tuple[Mode, ...], sampling: Sampling, pieces: tuple[str, ...] = (), **more: Any
-    ) -> ServiceInfo:
-        """What a service of these parts says of itself; `more` are fields of its own."""
-        config = self.config
-        return ServiceInfo(
-            runtime=self.engine.runtime.info,
-            modes=modes,
-            voices=self.voices,
-            sampling=sampling,
-            sample_rate_hz=self.codec.sample_rate_hz,
-            samples_per_code=self.samples_per_code,
-            ids=self.engine.processor.ids,
-            pieces=pieces,
-            max_text_chars=config.max_text_chars,
-            max_speech_s=config.max_speech_s,
-            max_sessions=config.max_sessions,
-            max_waiting=config.max_waiting,
-            kv_rows=config.kv_rows,
-            run_ahead_s=config.run_ahead_s,
-            lease_s=config.lease_s,
-            lead_samples=self.lead_samples,
-            **more,
-        )
-
     def start(self) -> None:
-        """Start both threads and accept requests from now on."""
+        """Start the threads and accept requests from now on; does nothing the second time."""
+        if self._codec_settled.is_set():
+            return
         for thread in self._threads:
             thread.start()
         self._codec_settled.wait()
         self._replies.accepting = True
 
-    def submit(self, request: Request) -> LocalReplyStream:
-        """Accept a request; its events come from the stream.
+    def close(self) -> None:
+        """Stop everything now: open replies are cancelled, the threads end, the runtime's memory is
+        given back. Blocks."""
+        self._drain(0.0)
+        self._closing = True
+        self._engine_wake.set()
+        self._worker.wake()
+        self._encoder.close()
+        for executor in (self.accepting, self._voice_thread):
+            executor.shutdown(cancel_futures=True)
+        for thread in filter(lambda thread: thread.ident, self._threads):
+            thread.join(STALL_S)
+        if not any(thread.is_alive() for thread in self._threads):
+            self.engine.close()
+        if self._hearing is not None:
+            self._hearing.close()
 
-        Raises a MossError, with nothing begun, if the request cannot be served: an InputError for
-        what is wrong with it, BusyError, ShuttingDownError or EngineFaultError.
-        """
+    async def describe(self) -> ServiceInfo:
+        return self.info
+
+    async def submit(self, request: Request) -> LocalReplyStream:
+        """As `SpeechService.submit`; the text is prepared beside the event loop, unless nobody
+        waits for it any more when its turn comes."""
+        try:
+            submitted = self.accepting.submit(self.accept, request)
+        except RuntimeError:  # of a closed executor
+            raise ShuttingDownError(CLOSED) from None
+        try:
+            return await asyncio.shield(asyncio.wrap_future(submitted))
+        except asyncio.CancelledError:
+            if not submitted.cancel():
+                submitted.add_done_callback(_cancel_unheard)
+            raise
+
+    def accept(self, request: Request) -> LocalReplyStream:
+        """The same at once, on any thread: blocks while the text is prepared."""
         reply = None
         try:
             reply = self._open(request)
@@ -163,17 +173,50 @@ class ServiceCore:
         self._engine_wake.set()
         return reply.stream
 
-    def encode(self, wave: np.ndarray, sample_rate_hz: int) -> Future[tuple[int, ...]]:
-        """Codes of float32 [samples] mono, encoded one recording after another.
-
-        Raises BusyError, ShuttingDownError or EngineFaultError; the future raises the codec's
-        MossError.
-        """
+    async def encode(self, wave: np.ndarray, sample_rate_hz: int) -> tuple[int, ...]:
+        if not self.info.encodes:
+            raise UnsupportedModeError(
+                "This checkpoint cannot understand recordings; get MOSS-Speech with "
+                "python -m scripts.download."
+            )
         if self.engine.fault:
             raise EngineFaultError(self.engine.fault)
         if not self._replies.accepting:
             raise ShuttingDownError(CLOSED)
-        return self._encoder.submit(wave, sample_rate_hz)
+        return await asyncio.wrap_future(self._encoder.submit(wave, sample_rate_hz))
+
+    async def transcribe(
+        self, wave: np.ndarray, sample_rate_hz: int, timed: bool = False
+    ) -> Transcript:
+        if self._hearing is None:
+            raise UnsupportedModeError(
+                self.info.no_recogniser
+                or "No recogniser listens here; start the program with --transcribe."
+            )
+        return await self._hearing.transcribe(wave, sample_rate_hz, timed)
+
+    async def transcribe_partial(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
+        if self._hearing is None:
+            return None
+        return await self._hearing.transcribe_partial(wave, sample_rate_hz)
+
+    async def add_voice(
+        self, session_id: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]
+    ) -> ClonedVoice:
+        if self._voices is None:
+            raise UnsupportedModeError(
+                "This service speaks with installed voices only; choose one of them."
+            )
+        arguments = (session_id, wave, sample_rate_hz, codes)
+        return await self._beside(self._voices.add, *arguments)
+
+    async def remove_voice(self, session_id: str) -> None:
+        if self._voices is not None:
+            await self._beside(self._voices.remove, session_id)
+
+    async def _beside(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._voice_thread, work, *arguments)
 
     def cancel(self, request_id: str, cause: str = "stopped") -> None:
         """Stop a reply at once, whatever it is doing; does nothing if it is over or unknown."""
@@ -185,13 +228,12 @@ class ServiceCore:
             if reply.job is not None:
                 self._worker.notify(reply.job)
 
-    def cancel_session(self, session_id: str) -> None:
-        """Stop every reply of a session."""
+    async def cancel_session(self, session_id: str) -> None:
         for reply in self._replies.all():
             if reply.request.session_id == session_id:
                 self.cancel(reply.request_id, "session")
 
-    def stats(self) -> ServiceStats:
+    async def stats(self) -> ServiceStats:
         age_s = self._clock() - min(self._ran_s.values())
         state = "ready" if age_s < STALL_S else "stalled"
         state = state if self._replies.accepting else "draining"
@@ -199,13 +241,11 @@ class ServiceCore:
         engine, encoding = self.engine.stats(), self._encoder.num_pending
         return ServiceStats(engine, state, age_s, self._replies.outcomes(), encoding)
 
-    def drain(self, timeout_s: float | None = None) -> None:
-        """Refuse new requests, give the open ones `timeout_s` (default: `config.drain_s`) to end,
-        then stop the rest.
+    async def drain(self, timeout_s: float | None = None) -> None:
+        await asyncio.to_thread(self._drain, timeout_s)
 
-        Blocks; on return every stream has its terminal event. Not to be called inside a signal
-        handler: it takes locks.
-        """
+    def _drain(self, timeout_s: float | None) -> None:
+        """Not to be called inside a signal handler: it takes locks."""
         timeout_s = self.config.drain_s if timeout_s is None else timeout_s
         self._replies.stop_accepting(timeout_s)
         for reply in self._replies.all():
@@ -215,24 +255,12 @@ class ServiceCore:
             end_s, rows, reason = reply.stream.elapsed_s(), reply.num_rows, FinishReason.CANCELLED
             self._replies.finish(Finished(reply.request_id, end_s, rows, reason, ()))
 
-    def close(self) -> None:
-        """Stop everything now: open replies are cancelled, the threads end, the runtime's memory is
-        given back."""
-        self.drain(0.0)
-        self._closing = True
-        self._engine_wake.set()
-        self._worker.wake()
-        self._encoder.close()
-        self.accepting.shutdown(cancel_futures=True)
-        for thread in filter(lambda thread: thread.ident, self._threads):
-            thread.join(STALL_S)
-        if not any(thread.is_alive() for thread in self._threads):
-            self.engine.close()
-
     def _open(self, request: Request) -> OpenReply:
-        if request.voice is not None and request.voice not in self.voices:
+        names = self.info.voices if self._network_voices else self.codec.voices
+        if request.voice is not None and request.voice not in names:
+            installed = ", ".join(self.info.voices)
             raise UnknownVoiceError(
-                f"voice {request.voice!r} is unknown; choose one of {', '.join(self._installed)}."
+                f"voice {request.voice!r} is unknown; choose one of {installed}."
             )
         stream = LocalReplyStream(
             request.request_id,
@@ -243,7 +271,7 @@ class ServiceCore:
         speaks = self.engine.processor.speaks(request)
         voice, rate_hz = None if self._network_voices else request.voice, self.codec.sample_rate_hz
         progress = request.progress or Progress()
-        stream.taken_samples, lead = progress.num_taken, self.lead_samples
+        stream.taken_samples, lead = progress.num_taken, self.info.lead_samples
         job = SpeechJob(stream, voice, rate_hz, lead, progress, request.moves) if speaks else None
         reply = OpenReply(request, stream, job, num_rows=len(progress.rows))
         self._replies.add(reply)
@@ -298,7 +326,8 @@ class ServiceCore:
         self._engine_wake.clear()
         replies, run_ahead_s = self._replies.all(), self.config.run_ahead_s
         self._end_leases(replies)
-        per_code, rate_hz, now_s = self.samples_per_code, self.codec.sample_rate_hz, self._clock()
+        per_code, rate_hz = self.info.samples_per_code, self.info.sample_rate_hz
+        now_s = self._clock()
         ahead_s: dict[str, float] = {}
         paused: set[str] = set()
         for reply in replies:
@@ -373,113 +402,6 @@ class ServiceCore:
         for reply in replies:
             if reply.stream.lease_lost(now_s, self.config.lease_s):
                 self.cancel(reply.request_id, "nobody listens")
-
-
-Result = TypeVar("Result")
-
-
-class LocalService:
-    """Used on any number of event loops. `start` it before use and `close` it afterwards.
-
-    `voices` is None where no voice can be made of a recording, `hearing` where no recogniser
-    listens.
-    """
-
-    def __init__(
-        self,
-        core: ServiceCore,
-        info: ServiceInfo,
-        voices: ClonedVoices | None = None,
-        hearing: Hearing | None = None,
-    ):
-        self._core = core
-        self._info = info
-        self._voices = voices
-        self._hearing = hearing
-        # One at a time: in the core's thread they would keep requests from being accepted.
-        self._voice_thread = ThreadPoolExecutor(1, "voices")
-        self._started = False
-
-    def start(self) -> None:
-        """Start the threads and accept requests from now on; does nothing the second time."""
-        if self._started:
-            return
-        self._started = True
-        self._core.start()
-
-    def close(self) -> None:
-        """Stop everything now and give back the runtime's memory; blocks."""
-        self._core.close()
-        self._voice_thread.shutdown(cancel_futures=True)
-        if self._hearing is not None:
-            self._hearing.close()
-
-    async def describe(self) -> ServiceInfo:
-        return self._info
-
-    async def submit(self, request: Request) -> ReplyStream:
-        """As `SpeechService.submit`; the text is prepared beside the event loop, unless nobody
-        waits for it any more when its turn comes."""
-        try:
-            submitted = self._core.accepting.submit(self._core.submit, request)
-        except RuntimeError:  # of a closed executor
-            raise ShuttingDownError(CLOSED) from None
-        try:
-            return await asyncio.shield(asyncio.wrap_future(submitted))
-        except asyncio.CancelledError:
-            if not submitted.cancel():
-                submitted.add_done_callback(_cancel_unheard)
-            raise
-
-    async def encode(self, wave: np.ndarray, sample_rate_hz: int) -> tuple[int, ...]:
-        if not self._info.encodes:
-            raise UnsupportedModeError(
-                "This checkpoint cannot understand recordings; get MOSS-Speech with "
-                "python -m scripts.download."
-            )
-        return await asyncio.wrap_future(self._core.encode(wave, sample_rate_hz))
-
-    async def transcribe(
-        self, wave: np.ndarray, sample_rate_hz: int, timed: bool = False
-    ) -> Transcript:
-        if self._hearing is None:
-            raise UnsupportedModeError(
-                self._info.no_recogniser
-                or "No recogniser listens here; start the program with --transcribe."
-            )
-        return await self._hearing.transcribe(wave, sample_rate_hz, timed)
-
-    async def transcribe_partial(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
-        if self._hearing is None:
-            return None
-        return await self._hearing.transcribe_partial(wave, sample_rate_hz)
-
-    async def add_voice(
-        self, session_id: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]
-    ) -> ClonedVoice:
-        if self._voices is None:
-            raise UnsupportedModeError(
-                "This service speaks with installed voices only; choose one of them."
-            )
-        arguments = (session_id, wave, sample_rate_hz, codes)
-        return await self._beside(self._voices.add, *arguments)
-
-    async def remove_voice(self, session_id: str) -> None:
-        if self._voices is not None:
-            await self._beside(self._voices.remove, session_id)
-
-    async def _beside(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._voice_thread, work, *arguments)
-
-    async def cancel_session(self, session_id: str) -> None:
-        self._core.cancel_session(session_id)
-
-    async def stats(self) -> ServiceStats:
-        return self._core.stats()
-
-    async def drain(self, timeout_s: float | None = None) -> None:
-        await asyncio.to_thread(self._core.drain, timeout_s)
 
 
 def _cancel_unheard(submitted: Future[LocalReplyStream]) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.audio.rate import Downsampler
 from moss_engine.audio.turn_taking import RATE_HZ
-from moss_engine.build import build_listening_service
+from moss_engine.build import build_service
 from moss_engine.client import open_service
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.ui.audio_in.ingest import AudioIngest, open_ingest
@@ -180,7 +180,7 @@ async def measure(ingest: AudioIngest, answers: list[Answer], args: argparse.Nam
 def run(args: argparse.Namespace, report: Report) -> None:
     report.add(machine=machine(), minutes=args.minutes)
     answers = list(spoken())
-    service = build_listening_service(EngineConfig(), TalkConfig())
+    service = build_service(EngineConfig(), TalkConfig())
 
     async def all_settings() -> None:
         ingest = open_ingest(service, await service.describe())

@@ -31,13 +31,12 @@ import torch
 from moss_engine.api.errors import MossError
 from moss_engine.api.events import AudioChunk, Sampled
 from moss_engine.api.request import Request
-from moss_engine.api.service import ReplyStream
 from moss_engine.codec.base import SpeechCodec
 from moss_engine.heap import freeze_gc_heap
 from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.runtime.base import ScheduledBatch
 from moss_engine.runtime.make import resolve_device
-from moss_engine.service.local import ServiceCore
+from moss_engine.service.local import LocalService
 from scripts.bench import gpu
 from scripts.bench.common import Report, count, levels, names_of, spread, whole_numbers
 from scripts.bench.gpu import BLOCKS_EACH, CONTEXT_ROWS, add_figure, device_times_ms, wall_times_ms
@@ -267,20 +266,17 @@ def measure_service(
 
 
 async def one_level(
-    args: argparse.Namespace, service: ServiceCore, number: int, many: int, replies: int
+    args: argparse.Namespace, service: LocalService, number: int, many: int, replies: int
 ) -> Load:
     """Listeners who start spread over a reply's length."""
     from scripts.bench.random_weights import fixed_requests
 
-    async def submit(request: Request) -> ReplyStream:
-        return service.submit(request)
-
     make = fixed_requests(args.codes, number)
     ramp_s = float(args.codes / service.codec.code_rate_hz)
-    return await closed_loop(submit, make, many, replies, hears_out=True, ramp_s=ramp_s)
+    return await closed_loop(service.submit, make, many, replies, hears_out=True, ramp_s=ramp_s)
 
 
-async def questions(service: ServiceCore, num_codes: int) -> dict[str, float]:
+async def questions(service: LocalService, num_codes: int) -> dict[str, float]:
     """One after another, whose answers are stopped at their first sound, and TALKERS at once, who
     hear them out."""
     from scripts.bench.random_weights import fixed_requests
@@ -310,16 +306,16 @@ async def questions(service: ServiceCore, num_codes: int) -> dict[str, float]:
     }
 
 
-async def answer_ms(service: ServiceCore, request: Request, *, out: bool) -> list[float]:
+async def answer_ms(service: LocalService, request: Request, *, out: bool) -> list[float]:
     """From SPEECH_S of sound at hand until its codes are there, until the reply's eighth code was
     sampled (by the event's own time, since listeners are woken for several at once) and until the
     first samples are heard of; the reply is stopped then, or heard `out`."""
     wave = np.random.RandomState(0).standard_normal(SPEECH_S * 16_000).astype(np.float32) * 0.1
     start_s, at, rows, heard_s = time.monotonic(), [], 0, 0.0
-    codes = await asyncio.wrap_future(service.encode(wave, 16_000))
+    codes = await service.encode(wave, 16_000)
     assert len(codes) == SPEECH_S * 12.5
     at.append(time.monotonic())
-    reply = service.submit(request)
+    reply = await service.submit(request)
     async for event in reply.events():
         rows += isinstance(event, Sampled)
         if rows == FIRST_CODES and len(at) == 1:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 
 import uvicorn
 
@@ -25,7 +24,6 @@ from moss_engine.models.config import PUBLISHED
 from moss_engine.recogniser.load import load_recogniser
 from moss_engine.recogniser.worker import RecogniserWorker
 from moss_engine.runtime.make import resolve_device
-from moss_engine.service.local import LocalService
 from moss_engine.service.recordings import Hearing
 from moss_engine.ui.config import SWITCH_S
 from scripts.bench import gpu
@@ -48,18 +46,18 @@ def main() -> None:
     device = resolve_device("cuda")
     runtime = gpu.make_runtime(PUBLISHED, PLACES, KV_ROWS, "bfloat16", 512, device=device)
     codec = make_codec("moss", TOGETHER, device)
-    core = random_service(PUBLISHED, runtime, codec, PROMPT_ROWS, NUM_CODES)
     # the end marker cannot cut an answer short
     sampling = Sampling(SAMPLED, SAMPLED, max_rows=NUM_CODES, min_rows=NUM_CODES + 2, seed=0)
-    info, hearing = core.info((SPEECH,), sampling), None
+    hearing = None
     if args.transcribe:
         recogniser, why_not = load_recogniser("moonshine")
         assert recogniser is not None, why_not
         hearing = Hearing(RecogniserWorker(recogniser), find_detector())
-        info = replace(info, recogniser=hearing.name)
-    service = LocalService(core, info, None, hearing)
+    service = random_service(
+        PUBLISHED, runtime, codec, PROMPT_ROWS, NUM_CODES, (SPEECH,), sampling, hearing
+    )
     service.start()
-    server = Server(service, info, "moss", Access(open_to_all=True))
+    server = Server(service, service.info, "moss", Access(open_to_all=True))
     freeze_gc_heap()
     uvicorn.run(make_app(server), host="127.0.0.1", port=args.port, log_level="warning")
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from moss_engine.api.events import AudioChunk, Event
 from moss_engine.api.service import ReplyWrapper
-from moss_engine.build import build_listening_service
+from moss_engine.build import build_service
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.ui.config import PageConfig
 from moss_engine.ui.server import launch
@@ -40,7 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, report: Report) -> None:
     report.add(machine=machine(), times=TIMES)
-    service = build_listening_service(EngineConfig(), TalkConfig())
+    service = build_service(EngineConfig(), TalkConfig())
     submit, made_s = service.submit, list[float]()
 
     async def stamped(request: Any) -> Any:

@@ -14,7 +14,7 @@ import json
 import math
 import random
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from moss_engine.api.modes import Mode
 from moss_engine.api.request import ChannelSampling, Message, Request, Sampling, Text
 from moss_engine.api.tokens import Row, SpecialIds
+from moss_engine.build import describe
 from moss_engine.codec.base import SpeechCodec, samples_per_code
 from moss_engine.codec.moss.codec import HISTORY_CODES, MossCodec
 from moss_engine.codec.moss.flow.weights import FlowConfig, flow_shapes, pack_flow
@@ -45,7 +47,9 @@ from moss_engine.engine.engine import Engine
 from moss_engine.engine.sequence import Segment
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Runtime
-from moss_engine.service.local import ServiceCore
+from moss_engine.service.local import LocalService
+from moss_engine.service.recordings import Hearing
+from moss_engine.text.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING
 from scripts.bench.listeners import MakeRequest
 
 CONFIGS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
@@ -220,8 +224,15 @@ class FixedSize:
 
 
 def random_service(
-    model: ModelConfig, runtime: Runtime, codec: SpeechCodec, prompt_rows: int, num_codes: int
-) -> ServiceCore:
+    model: ModelConfig,
+    runtime: Runtime,
+    codec: SpeechCodec,
+    prompt_rows: int,
+    num_codes: int,
+    modes: tuple[Mode, ...] = PUBLISHED_MODES.modes,
+    sampling: Sampling = PUBLISHED_SAMPLING,
+    hearing: Hearing | None = None,
+) -> LocalService:
     """A service of a given runtime and codec, not started; all prompts and replies are as long."""
     limits = runtime.limits
     config = EngineConfig(
@@ -233,7 +244,10 @@ def random_service(
     )
     processor = FixedSize(model.special, prompt_rows, num_codes)
     engine = Engine(runtime, processor, config, samples_per_code=samples_per_code(codec))
-    return ServiceCore(engine, codec, config, one_gpu=runtime.info.device != "CPU")
+    info = describe(engine, codec, config, modes, sampling)
+    info = replace(info, recogniser=hearing.name if hearing else None)
+    one_gpu = runtime.info.device != "CPU"
+    return LocalService(engine, codec, config, info, None, hearing, one_gpu=one_gpu)
 
 
 def fixed_requests(num_codes: int, level: int) -> MakeRequest:

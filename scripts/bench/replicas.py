@@ -121,8 +121,6 @@ def make_service(size: Size) -> StartableService:
     import torch
 
     from moss_engine.models.config import PUBLISHED
-    from moss_engine.service.local import LocalService
-    from moss_engine.text.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING
     from scripts.bench.full_size import make_codec
     from scripts.bench.gpu import make_runtime
     from scripts.bench.random_weights import random_service
@@ -133,8 +131,7 @@ def make_service(size: Size) -> StartableService:
     kv_rows, step_rows = (3 * size.places + 1) * rows_each, max(512, size.places)
     runtime = make_runtime(PUBLISHED, size.places, kv_rows, "bfloat16", step_rows, device=device)
     codec = make_codec("moss", 16, device)
-    core = random_service(PUBLISHED, runtime, codec, size.prompt_rows, size.codes)
-    return LocalService(core, core.info(PUBLISHED_MODES.modes, PUBLISHED_SAMPLING))
+    return random_service(PUBLISHED, runtime, codec, size.prompt_rows, size.codes)
 
 
 def cpu_config(checkpoint: Path, places: int) -> EngineConfig:

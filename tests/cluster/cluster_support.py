@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from moss_engine.api.events import Event, FinishReason, Placed, Sampled
-from moss_engine.api.info import RuntimeInfo, ServiceInfo
-from moss_engine.api.modes import Mode
+from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Request
 from moss_engine.api.service import stream
 from moss_engine.cluster import members
@@ -24,13 +23,14 @@ from moss_engine.cluster.fleet import Answer, Card, CutOffError, Load, Parcel, R
 from moss_engine.cluster.replica import ReplicaServer
 from moss_engine.cluster.service import ClusterService
 from moss_engine.codec.base import VoiceCloner
-from moss_engine.service.local import LocalService, ServiceCore
-from moss_engine.service.recordings import ClonedVoices
-from tests.fakes import IDS, FakeCodec, FakeRuntime, make_request
+from moss_engine.service.local import LocalService
+from tests.fakes import FakeCodec, FakeRuntime
 from tests.service.service_support import (
+    INFO,
     TALK,
     ask,
     assert_well_formed,
+    at_once,
     heard,
     served,
     sound_of,
@@ -167,30 +167,11 @@ class LocalFleet:
         self.closed = True
 
 
-INFO = ServiceInfo(
-    runtime=RuntimeInfo("fake", "0", "cpu", "float32", "none"),
-    modes=(Mode("speech", "Speech", "text", "speech", "", False, True, None),),
-    voices=("plain",),
-    sampling=make_request().sampling,
-    sample_rate_hz=24_000,
-    samples_per_code=960,
-    ids=IDS,
-    pieces=(),
-    max_text_chars=4000,
-    max_speech_s=60.0,
-    max_sessions=4,
-    max_waiting=16,
-    kv_rows=1024,
-    run_ahead_s=10.0,
-    lease_s=10.0,
-)
-
-
 @dataclass
 class Cluster:
     service: ClusterService
     fleet: LocalFleet
-    cores: dict[str, ServiceCore]
+    cores: dict[str, LocalService]
 
     def hold_back(self, run_ahead_s: float) -> None:
         """From now on replicas make so much more than listeners took, so that a reply of which
@@ -206,7 +187,7 @@ class Cluster:
         names = []
 
         def found() -> bool:
-            names[:] = [n for n, core in self.cores.items() if core.stats().engine.running]
+            names[:] = [n for n, core in self.cores.items() if at_once(core.stats()).engine.running]
             return bool(names)
 
         wait_until(found)
@@ -231,17 +212,13 @@ def clustered(
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(members, "DISCOVER_S", 0.1)
-        cores, servers, voice_threads = {}, [], []
+        cores, servers = {}, []
         for i in range(num_replicas):
             name = f"replica-{i}"
-            core = stack.enter_context(served(runtime(), codec()))
+            core = stack.enter_context(served(runtime(), codec(), info=info, cloner=cloner))
             card = Card(name, fingerprints[i] if fingerprints else "same")
             cores[name] = core
-            local = LocalService(core, info, ClonedVoices(cloner) if cloner else None)
-            servers.append(ReplicaServer(local, info, card, clock))
-            voice_threads.append(local._voice_thread)
-        for voice_thread in voice_threads:
-            stack.callback(voice_thread.shutdown)
+            servers.append(ReplicaServer(core, info, card, clock))
         fleet = LocalFleet(servers)
         service = ClusterService(fleet, hangs_s=hangs_s, patience_s=patience_s, start_s=10.0)
         try:

@@ -1,5 +1,5 @@
 """A page in front of the Ray cluster at an address, without the page: asks a question for each line
-of its input, of as many chunks of sound as the line says, and tells how the reply ended."""
+of its input, of as many seconds of sound as the line says, and tells how the reply ended."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from moss_engine.api.service import stream
 from moss_engine.cluster.build import open_fleet
 from moss_engine.cluster.service import ClusterService
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
-from tests.cluster.scripted_replica import INFO
+from tests.ui.page_support import INFO
 
 
-async def ask(service: ClusterService, name: str, num_chunks: str) -> None:
+async def ask(service: ClusterService, name: str, seconds: str) -> None:
     """Tells of the first event and of the last one, or of the refusal."""
-    messages = (Message("user", Text(num_chunks)),)
+    messages = (Message("user", Text(seconds)),)
     request = Request(name, name, messages, INFO.modes[0].name, INFO.sampling)
     last: Event | None = None
     try:

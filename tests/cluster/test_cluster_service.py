@@ -41,7 +41,6 @@ from moss_engine.cluster.replies import ReplyProgress
 from moss_engine.cluster.service import ClusterService
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
 from tests.cluster.cluster_support import (
-    INFO,
     Cluster,
     assert_whole,
     clustered,
@@ -53,9 +52,12 @@ from tests.cluster.cluster_support import (
 from tests.fakes import FakeCodec, FakeProcessor
 from tests.service.service_support import (
     IDS,
+    INFO,
     PATIENCE_S,
     TALK,
     ask,
+    at_once,
+    at_rest,
     hold_at,
     listen_to,
     take,
@@ -158,7 +160,7 @@ def test_leaving_and_stopping_end_the_reply_at_its_replica():
                 break
 
         asyncio.run(leave())
-        wait_until(lambda: not any(core.stats().engine.running for core in cluster.cores.values()))
+        wait_until(lambda: all(map(at_rest, cluster.cores.values())))
 
 
 def test_draining_refuses_and_gives_every_reply_its_last_word():
@@ -378,8 +380,8 @@ def test_a_page_that_vanishes_holds_no_place():
         (core,) = cluster.cores.values()
         cluster.remote("replica-0").server.note = lambda *_: None  # it hears nothing of its page
         asyncio.run(cluster.service.submit(ask(session="s")))
-        wait_until(lambda: core.stats().outcomes == {"cancelled": 1})
-        assert core.stats().engine.blocks_used == 0
+        wait_until(lambda: at_once(core.stats()).outcomes == {"cancelled": 1})
+        assert at_once(core.stats()).engine.blocks_used == 0
 
 
 def test_a_cluster_that_does_not_start_says_so():

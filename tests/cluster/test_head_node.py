@@ -121,7 +121,7 @@ def test_a_page_outlives_the_head_of_its_cluster():
         page = Process("-m", "tests.cluster.page_process", f"127.0.0.1:{port}")
         stack.callback(page.kill)
         page.until("ready")
-        page.say("1000000")
+        page.say("600")
         page.until("began")
         first.kill()
         assert page.until("Failed") == f"Failed E_REPLICAS {CUT_OFF}"

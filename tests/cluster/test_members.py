@@ -19,7 +19,7 @@ from moss_engine.cluster import members
 from moss_engine.cluster.fleet import Card, Load
 from moss_engine.cluster.members import CUT_OFF, Member, Members, preferred
 from tests.cluster.cluster_support import Cluster, assert_whole, clustered, hear, is_ready
-from tests.service.service_support import ask, wait_until
+from tests.service.service_support import ask, at_rest, wait_until
 
 NAMES = ("a", "b", "c")
 SESSIONS = [f"session {i}" for i in range(600)]
@@ -133,7 +133,7 @@ def test_open_replies_do_not_keep_the_page_from_joining_for_ever(monkeypatch):
             return heard + [event async for event in events]
 
         assert isinstance(asyncio.run(play())[-1], Failed)
-        wait_until(lambda: not any(core.stats().engine.running for core in cluster.cores.values()))
+        wait_until(lambda: all(map(at_rest, cluster.cores.values())))
         cluster.fleet.headless = False
         wait_until(lambda: is_ready(cluster))
 

@@ -17,7 +17,7 @@ from moss_engine.api.events import AudioChunk, Event, Finished, Placed, Sampled
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Message, Request, Text
 from moss_engine.api.tokens import Row
-from moss_engine.build import build_core
+from moss_engine.build import build_service
 from moss_engine.cluster.service import ClusterService
 from moss_engine.config import EngineConfig, TalkConfig
 from tests.fixtures.make_tiny_checkpoint import write_checkpoint
@@ -68,7 +68,7 @@ def cluster(config) -> Iterator[ClusterService]:
 
 def alone(config: EngineConfig, info: ServiceInfo) -> dict[int, Said]:
     """What one process answers, by seed."""
-    core, _ = build_core(replace(config, run_ahead_s=60.0))
+    core = build_service(replace(config, run_ahead_s=60.0))
     core.start()
     try:
         said = {}

@@ -11,10 +11,9 @@ from moss_engine.api.events import Event
 from moss_engine.cluster.fleet import Card, Load
 from moss_engine.cluster.members import Member
 from moss_engine.cluster.replica import ReplicaServer
-from moss_engine.service.local import LocalService
-from tests.cluster.cluster_support import INFO, LocalFleet
+from tests.cluster.cluster_support import LocalFleet
 from tests.fakes import FakeCodec
-from tests.service.service_support import ask, heard, served, talking, wait_until
+from tests.service.service_support import INFO, ask, at_once, heard, served, talking, wait_until
 
 
 def followed(work: Callable[[Member], Awaitable[list[Any]]]) -> tuple[list[Any], list[int], Any]:
@@ -35,12 +34,12 @@ def followed(work: Callable[[Member], Awaitable[list[Any]]]) -> tuple[list[Any],
         try:
             return await work(member)
         finally:
-            await asyncio.to_thread(wait_until, lambda: core.stats().engine.running == 0)
+            await asyncio.to_thread(wait_until, lambda: at_once(core.stats()).engine.running == 0)
             following.cancel()
 
     with served(talking(), FakeCodec()) as core:
-        server = ReplicaServer(LocalService(core, INFO), INFO, Card("one", "same"))
-        return asyncio.run(play(server)), sizes, core.stats()
+        server = ReplicaServer(core, INFO, Card("one", "same"))
+        return asyncio.run(play(server)), sizes, at_once(core.stats())
 
 
 async def all_of(events: AsyncGenerator[Any, None]) -> list[Event]:

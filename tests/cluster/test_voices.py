@@ -16,11 +16,9 @@ from moss_engine.cluster import voices
 from moss_engine.cluster.fleet import Answer, Card
 from moss_engine.cluster.replica import VOICE_KEPT_S, ReplicaServer
 from moss_engine.cluster.voices import OwnVoices
-from moss_engine.service.local import LocalService
-from moss_engine.service.recordings import ClonedVoices
-from tests.cluster.cluster_support import INFO, clustered, listen
+from tests.cluster.cluster_support import clustered, listen
 from tests.fakes import Clock, FakeCodec
-from tests.service.service_support import PATIENCE_S, ask, served, talking
+from tests.service.service_support import INFO, PATIENCE_S, ask, served, talking
 
 WAVE, RATE_HZ, CODES = np.ones(10, np.float32), 16_000, (1, 2)
 
@@ -98,12 +96,8 @@ class Codec(FakeCodec):
 @contextmanager
 def replica() -> Iterator[tuple[ReplicaServer, Codec, Clock]]:
     codec, clock = Codec(), Clock()
-    with served(talking(), codec) as core:
-        service = LocalService(core, INFO, ClonedVoices(codec))
-        try:
-            yield ReplicaServer(service, INFO, Card("one", "same"), clock), codec, clock
-        finally:
-            service.close()
+    with served(talking(), codec, cloner=codec) as service:
+        yield ReplicaServer(service, INFO, Card("one", "same"), clock), codec, clock
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -9,7 +9,7 @@ from moss_engine.api.errors import ConfigError
 from moss_engine.api.events import Finished
 from moss_engine.api.info import RuntimeInfo
 from moss_engine.api.tokens import Row
-from moss_engine.build import build_core
+from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.runtime import make
@@ -56,7 +56,7 @@ def test_a_toy_runtime_serves():
 def test_its_line_in_the_table_is_all_that_options_need(tiny_checkpoint, monkeypatch):
     config = EngineConfig(checkpoint=tiny_checkpoint, runtime="toy", device="cpu", max_sessions=3)
     with pytest.raises(ConfigError, match=r"--runtime is 'toy'; choose one of auto, torch, tens"):
-        build_core(config)
+        build_service(config)
     given = []
 
     def load_toy(config: EngineConfig, limits: Limits, device: torch.device) -> Toy:
@@ -64,6 +64,6 @@ def test_its_line_in_the_table_is_all_that_options_need(tiny_checkpoint, monkeyp
         return Toy()
 
     monkeypatch.setitem(make.LOADERS, "toy", load_toy)
-    core, _ = build_core(config)
+    core = build_service(config)
     assert core.engine.runtime.info.name == "toy"
     assert given == [(config, 3, torch.device("cpu"))]

@@ -17,14 +17,14 @@ from moss_engine.api.service import stream
 from moss_engine.api.tokens import code_of
 from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
-from moss_engine.service.local import ServiceCore
+from moss_engine.service.local import LocalService
 from tests.fixtures.make_tiny_moss import make_tiny_moss
 
 ROWS = 40
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceCore]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("moss")
     make_tiny_moss(folder)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from moss_engine.api.events import Accepted, AudioChunk, Event, Failed, Finished
+from moss_engine.api.info import ServiceInfo
+from moss_engine.api.modes import Mode
 from moss_engine.api.request import Request
 from moss_engine.api.tokens import Row, spoken_codes
+from moss_engine.codec.base import VoiceCloner
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
-from moss_engine.service.local import ServiceCore
+from moss_engine.service.local import LocalService
+from moss_engine.service.recordings import ClonedVoices
 from moss_engine.service.speech_worker import LocalReplyStream
 from tests.fakes import (
     IDS,
@@ -30,10 +34,32 @@ from tests.fakes import (
     make_request,
     scripted,
 )
+from tests.ui import page_support
+
+Result = TypeVar("Result")
 
 PATIENCE_S = 30.0  # how long a test waits for what must happen
 TALK = [SPOKEN[2], *(Row(PAD, code % 30) for code in range(180)), Row(PAD, IDS.eosp), SPOKEN[-1]]
 """A reply of 180 codes, 7.2 s."""
+
+
+INFO = replace(
+    page_support.INFO,
+    modes=(Mode("speech", "Speech", "text", "speech", "", False, True, None),),
+    voices=("plain",),
+    sampling=make_request().sampling,
+    ids=IDS,
+    pieces=(),
+)
+
+
+def at_once(work: Coroutine[Any, Any, Result]) -> Result:
+    """What a coroutine returns that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as over:
+        return over.value
+    raise AssertionError("it waits for something")
 
 
 @contextmanager
@@ -43,24 +69,26 @@ def served(
     processor: FakeProcessor | None = None,
     *,
     clock: Callable[[], float] = time.monotonic,
-    silent_lead_s: float = 0.0,
+    info: ServiceInfo = INFO,
+    cloner: VoiceCloner | None = None,
     **options: float,
-) -> Iterator[ServiceCore]:
+) -> Iterator[LocalService]:
     """A running service; when the test is over every block must be back and both threads gone."""
     before = set(threading.enumerate())
     runtime, processor = runtime or FakeRuntime(scripted(SPOKEN)), processor or FakeProcessor()
     config = EngineConfig(**options)
     engine = Engine(runtime, processor, config, samples_per_code=960, clock=clock)
-    how: dict[str, Any] = {"clock": clock, "silent_lead_s": silent_lead_s}
-    service = ServiceCore(engine, codec or FakeCodec(), config, **how)
+    voices = ClonedVoices(cloner) if cloner else None
+    service = LocalService(engine, codec or FakeCodec(), config, info, voices, clock=clock)
     service.start()
-    service.accepting.submit(int).result()  # its thread is there, before another service's
+    for executor in (service.accepting, service._voice_thread):
+        executor.submit(int).result()  # its thread is there, before another service's
     try:
         yield service
         if not engine.fault:
             wait_until(lambda: at_rest(service))
             engine.check_integrity()
-            stats = service.stats().engine
+            stats = at_once(service.stats()).engine
             assert (stats.blocks_used, stats.blocks_reserved, stats.leaked_blocks) == (0, 0, 0)
     finally:
         service.close()
@@ -68,9 +96,9 @@ def served(
     assert engine.runtime.closed
 
 
-def at_rest(service: ServiceCore) -> bool:
+def at_rest(service: LocalService) -> bool:
     """Whether nothing is sampled or waits for that."""
-    engine = service.stats().engine
+    engine = at_once(service.stats()).engine
     return engine.running == engine.waiting == 0
 
 
@@ -101,8 +129,8 @@ def ask(text: str = "hello", **values) -> Request:
     return make_request(text, **{"max_rows": 190, **values})
 
 
-async def listen(service: ServiceCore, request: Request) -> list[Event]:
-    return [event async for event in service.submit(request).events()]
+async def listen(service: LocalService, request: Request) -> list[Event]:
+    return [event async for event in service.accept(request).events()]
 
 
 def listen_to(handle: LocalReplyStream) -> list[Event]:

@@ -11,8 +11,6 @@ from moss_engine import open_service
 from moss_engine.api.errors import CheckpointError, ConfigError, ParameterError, ReplyFaultError
 from moss_engine.api.events import Finished, FinishReason
 from moss_engine.client import Client
-from moss_engine.service.local import LocalService
-from tests.cluster.cluster_support import INFO
 from tests.fakes import FakeCodec
 from tests.service.service_support import broken, served
 
@@ -59,8 +57,8 @@ def test_what_cannot_be_served_is_refused(client, tmp_path):
 def test_a_reply_that_fails_raises_the_error_of_its_code(caplog):
     codec, loop = FakeCodec(), asyncio.new_event_loop()
     codec.before_push = broken(RuntimeError("secret"))
-    with served(codec=codec) as core, caplog.at_level(logging.CRITICAL):
-        client = Client(LocalService(core, INFO), loop)
+    with served(codec=codec) as service, caplog.at_level(logging.CRITICAL):
+        client = Client(service, loop)
         with pytest.raises(ReplyFaultError, match="ask again") as failed:
             client.say("hello")
         loop.run_until_complete(loop.shutdown_default_executor())

@@ -22,9 +22,8 @@ from moss_engine.recogniser.base import RATE_HZ, Heard
 from moss_engine.recogniser.load import load_recogniser
 from moss_engine.recogniser.worker import RecogniserWorker
 from moss_engine.service.local import LocalService
-from moss_engine.service.recordings import ClonedVoices, Hearing, SpeechEncoder
+from moss_engine.service.recordings import Hearing, SpeechEncoder
 from tests.audio.test_turn_taking import SAMPLE
-from tests.cluster.cluster_support import INFO
 from tests.fakes import FakeCodec
 from tests.service.service_support import PATIENCE_S, ask, served
 from tests.ui.test_audio_in import Loud
@@ -184,10 +183,8 @@ def test_a_request_does_not_wait_for_the_voices_of_others_and_no_refusal_names_t
 
     codec = FakeCodec()
     cloner = SlowCloner(codec)
-    with served(codec=codec) as core:
-        service = LocalService(core, INFO, ClonedVoices(cloner))
+    with served(codec=codec, cloner=cloner) as service:
         try:
             asyncio.run(play(service, cloner))
         finally:
             cloner.may.set()
-            service.close()

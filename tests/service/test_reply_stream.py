@@ -14,7 +14,7 @@ from moss_engine.api.tokens import Modality, Row
 from moss_engine.service import replies
 from moss_engine.service.speech_worker import LINGER_S, LocalReplyStream
 from tests.fakes import Clock
-from tests.service.service_support import ask, listen, served, talking, wait_until
+from tests.service.service_support import ask, at_once, listen, served, talking, wait_until
 
 
 @pytest.fixture
@@ -104,9 +104,9 @@ def test_a_reply_leaves_one_line_without_its_words(caplog):
 def test_the_line_says_why_a_reply_was_stopped(caplog):
     caplog.set_level(logging.INFO, replies.log.name)
     with served(talking(), lease_s=1.0, run_ahead_s=0.5) as service:
-        service.submit(ask())
-        stopped = service.submit(ask(session="mine"))
-        service.cancel_session("mine")
+        service.accept(ask())
+        stopped = service.accept(ask(session="mine"))
+        at_once(service.cancel_session("mine"))
         service.cancel(stopped.request_id)
         wait_until(lambda: len(caplog.records) == 2)
         assert [line["cause"] for line in lines(caplog)] == ["session", "nobody listens"]

@@ -12,13 +12,13 @@ from moss_engine.api.errors import InputError
 from moss_engine.api.events import AudioChunk, Event, Finished, Sampled, TextDelta
 from moss_engine.api.request import Progress, Request
 from moss_engine.api.tokens import SpecialIds, spoken_codes
-from moss_engine.build import build_core
+from moss_engine.build import build_service
 from moss_engine.codec.base import Push
 from moss_engine.config import EngineConfig
-from moss_engine.service.local import ServiceCore
+from moss_engine.service.local import LocalService
 from moss_engine.service.speech_worker import SpeechJob
 from tests.fakes import SPOKEN, WARM, FakeRuntime, make_request, noisy
-from tests.service.service_support import ask, listen, served
+from tests.service.service_support import ask, at_once, listen, served
 
 SENTENCES = "Good morning.\n\nThe train leaves at nine. Come soon."
 
@@ -48,7 +48,7 @@ def joined(events: list[Event]) -> tuple[list, bytes, str]:
     )
 
 
-def assert_continued(core: ServiceCore, request: Request, whole: list[Event], place: int) -> None:
+def assert_continued(core: LocalService, request: Request, whole: list[Event], place: int) -> None:
     progress = progress_at(whole, place, core.engine.processor.ids)
     again = replace(request, request_id=f"again {place}", progress=progress)
     rest = asyncio.run(listen(core, again))
@@ -83,13 +83,14 @@ def test_rows_of_another_reply_are_refused():
     with served() as core:
         rows = Progress((*SPOKEN, *SPOKEN))
         with pytest.raises(InputError, match="ask anew"):
-            core.submit(replace(ask("hello"), progress=rows))
+            core.accept(replace(ask("hello"), progress=rows))
 
 
 @pytest.mark.parametrize("moves", [True, False])
 def test_the_built_in_voice_goes_on_bit_for_bit(monkeypatch, moves):
     """With the codec's state nothing is spoken twice."""
-    core, processor = build_core(EngineConfig(device="cpu"))
+    core = build_service(EngineConfig(device="cpu"))
+    processor = core.engine.processor
     spoken: list[int] = []
     next_push = SpeechJob.next_push
 
@@ -116,7 +117,7 @@ def test_the_built_in_voice_goes_on_bit_for_bit(monkeypatch, moves):
             assert len(spoken) == all_codes - (state.num_codes if state else 0)
             resumed += state is not None
         assert bool(resumed) is moves, "where sound comes late, the first places have no state yet"
-        stats = core.stats().engine
+        stats = at_once(core.stats()).engine
         assert (stats.blocks_used, stats.blocks_reserved, stats.leaked_blocks) == (0, 0, 0)
     finally:
         core.close()

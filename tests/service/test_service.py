@@ -36,15 +36,15 @@ from moss_engine.api.events import (
 from moss_engine.api.request import Request
 from moss_engine.api.tokens import Row
 from moss_engine.engine.engine import FAULT
-from moss_engine.service.local import LocalService, ServiceCore
+from moss_engine.service.local import LocalService
 from moss_engine.service.speech_worker import LocalReplyStream
-from tests.cluster.cluster_support import INFO
 from tests.fakes import LIMITS, SPOKEN, WARM, FakeCodec, FakeRuntime, noisy, scripted
 from tests.service.service_support import (
     PATIENCE_S,
     TALK,
     ask,
     assert_well_formed,
+    at_once,
     at_rest,
     broken,
     heard,
@@ -102,7 +102,7 @@ def test_a_refused_request_raises_and_starts_nothing(request_: Request, error: t
         with pytest.raises(error):
             asyncio.run(listen(service, request_))
         assert service.engine.runtime.batches == []
-        assert service.stats().outcomes == {"refused": 1}
+        assert at_once(service.stats()).outcomes == {"refused": 1}
 
 
 def test_an_id_in_use_and_a_full_queue_are_refused_at_once():
@@ -111,22 +111,21 @@ def test_an_id_in_use_and_a_full_queue_are_refused_at_once():
     runtime.before_forward = lambda: hold.wait(PATIENCE_S)
     with served(runtime, max_waiting=1) as service:
         first = ask()
-        handles = [service.submit(first)]
-        wait_until(lambda: service.stats().engine.running == 1)
-        handles.append(service.submit(ask()))
+        handles = [service.accept(first)]
+        wait_until(lambda: at_once(service.stats()).engine.running == 1)
+        handles.append(service.accept(ask()))
         with pytest.raises(BusyError):
-            service.submit(ask())
+            service.accept(ask())
         with pytest.raises(ParameterError, match="request_id"):
-            service.submit(first)
+            service.accept(first)
         hold.set()
         assert [listen_to(handle)[-1].reason for handle in handles] == [FinishReason.STOP] * 2
-        assert service.stats().outcomes == {"refused": 2, "stop": 2}
+        assert at_once(service.stats()).outcomes == {"refused": 2, "stop": 2}
 
 
 def test_who_leaves_before_their_text_is_read_costs_nothing():
-    async def leave(core: ServiceCore) -> None:
-        service = LocalService(core, INFO)
-        core.accepting.submit(hold.wait, PATIENCE_S)  # the text of another one
+    async def leave(service: LocalService) -> None:
+        service.accepting.submit(hold.wait, PATIENCE_S)  # the text of another one
         asking = [asyncio.ensure_future(service.submit(ask())) for _ in range(8)]
         await asyncio.sleep(0)
         for one in asking:
@@ -138,29 +137,29 @@ def test_who_leaves_before_their_text_is_read_costs_nothing():
         asyncio.run(leave(core))
         hold.set()
         core.accepting.submit(int).result()  # behind all of them
-        assert core.stats().outcomes == {} and core.engine.runtime.batches == []
+        assert at_once(core.stats()).outcomes == {} and core.engine.runtime.batches == []
 
 
 @pytest.mark.parametrize("kind", [Accepted, Started, Sampled, AudioChunk])
 def test_leaving_a_stream_stops_the_reply(kind: type):
-    async def leave(service: ServiceCore) -> None:
-        async with aclosing(service.submit(ask()).events()) as events:
+    async def leave(service: LocalService) -> None:
+        async with aclosing(service.accept(ask()).events()) as events:
             await take(events, kind)
 
     with served(talking(), run_ahead_s=1.0, lease_s=600) as service:
         asyncio.run(leave(service))
-        wait_until(lambda: service.stats().outcomes == {"cancelled": 1})
-        assert service.stats().engine.running == 0
+        wait_until(lambda: at_once(service.stats()).outcomes == {"cancelled": 1})
+        assert at_once(service.stats()).engine.running == 0
 
 
 def test_cancel_and_cancel_session_end_the_stream_with_its_rows():
-    async def main(service: ServiceCore) -> list[list[Event]]:
+    async def main(service: LocalService) -> list[list[Event]]:
         requests = [ask(session="mine"), ask(session="other"), ask(session="other")]
         tasks = [asyncio.ensure_future(listen(service, request)) for request in requests]
         await reached(runtime, 10)
         service.cancel(requests[0].request_id)
-        service.cancel_session("other")
-        service.cancel_session("other")
+        await service.cancel_session("other")
+        await service.cancel_session("other")
         service.cancel("unknown")
         go_on.set()
         return await asyncio.gather(*tasks)
@@ -172,14 +171,19 @@ def test_cancel_and_cancel_session_end_the_stream_with_its_rows():
             assert_well_formed(events)
             assert events[-1].reason is FinishReason.CANCELLED
             assert len(events[-1].rows) == sum(isinstance(event, Sampled) for event in events)
-        assert service.stats().outcomes == {"cancelled": 3}
+        assert at_once(service.stats()).outcomes == {"cancelled": 3}
 
 
 def test_a_session_that_is_stopped_while_its_request_is_being_accepted_stays_silent():
     with served(talking()) as service:
         submit = service.engine.submit
-        service.engine.submit = lambda *asked: (service.cancel_session("mine"), submit(*asked))[1]
-        events = listen_to(service.submit(ask(session="mine")))
+
+        def submit_and_stop(*asked: object) -> Accepted:
+            at_once(service.cancel_session("mine"))
+            return submit(*asked)
+
+        service.engine.submit = submit_and_stop
+        events = listen_to(service.accept(ask(session="mine")))
         assert_well_formed(events)
         assert events[-1].reason is FinishReason.CANCELLED and events[-1].num_rows < len(TALK)
 
@@ -187,12 +191,12 @@ def test_a_session_that_is_stopped_while_its_request_is_being_accepted_stays_sil
 def test_a_listener_who_does_not_take_bounds_what_is_made():
     run_ahead_s = 2.0
     with served(talking(), run_ahead_s=run_ahead_s, lease_s=600) as service:
-        handle, batches = service.submit(ask()), service.engine.runtime.batches
+        handle, batches = service.accept(ask()), service.engine.runtime.batches
         most = round(run_ahead_s / 0.04)  # rows of 40 ms
         wait_until(lambda: len(batches) > most)
         time.sleep(0.3)
         assert len(batches) <= most + 4
-        assert service.stats().engine.running == 1, (
+        assert at_once(service.stats()).engine.running == 1, (
             "the paused reply keeps its place and its blocks"
         )
         events = listen_to(handle)
@@ -206,7 +210,7 @@ def test_a_listener_who_does_not_take_bounds_what_is_made():
 def test_a_written_reply_is_bounded_too(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("moss_engine.service.replies.MAX_UNTAKEN_EVENTS", 20)
     with served(FakeRuntime(scripted([Row(ord("x"), 0)])), lease_s=600) as service:
-        handle = service.submit(ask(mode="text"))
+        handle = service.accept(ask(mode="text"))
         wait_until(lambda: handle.num_untaken > 20)
         time.sleep(0.05)
         assert handle.num_untaken <= 20 + 2 * 2
@@ -216,16 +220,16 @@ def test_a_written_reply_is_bounded_too(monkeypatch: pytest.MonkeyPatch):
 def test_a_listener_who_vanished_while_the_reply_was_held_back_loses_it():
     """It had taken everything, so that nothing waits for it."""
 
-    async def vanish(service: ServiceCore, reply: LocalReplyStream) -> None:
+    async def vanish(service: LocalService, reply: LocalReplyStream) -> None:
         async with aclosing(reply.events(acknowledge=False)) as events:
             await take(events, AudioChunk, 13)  # 1.04 s
             while reply.num_untaken:
                 await anext(events)
-            wait_until(lambda: service.stats().outcomes == {"cancelled": 1})
+            wait_until(lambda: at_once(service.stats()).outcomes == {"cancelled": 1})
 
     with served(talking(), run_ahead_s=1.0, lease_s=1.0) as service:
-        asyncio.run(vanish(service, service.submit(ask())))
-        assert service.stats().engine.running == 0
+        asyncio.run(vanish(service, service.accept(ask())))
+        assert at_once(service.stats()).engine.running == 0
 
 
 def test_waiting_in_the_queue_is_not_absence():
@@ -233,15 +237,15 @@ def test_waiting_in_the_queue_is_not_absence():
     runtime = FakeRuntime(scripted(SPOKEN), replace(LIMITS, max_batch=1))
     runtime.before_forward = lambda: hold.wait(PATIENCE_S)
 
-    async def main(service: ServiceCore) -> list[Event]:
+    async def main(service: LocalService) -> list[Event]:
         second = asyncio.ensure_future(listen(service, ask()))
         await asyncio.sleep(1.6)
         hold.set()
         return await second
 
     with served(runtime, lease_s=1.0) as service:
-        first = service.submit(ask())
-        wait_until(lambda: service.stats().engine.running == 1)
+        first = service.accept(ask())
+        wait_until(lambda: at_once(service.stats()).engine.running == 1)
         events = asyncio.run(main(service))
         assert events[-1].reason is FinishReason.STOP
         first.cancel()
@@ -253,7 +257,7 @@ def test_a_runtime_error_ends_every_stream_and_turns_the_service_unready(
     runtime = talking()
     go_on = hold_at(runtime, 10)
 
-    async def main(service: ServiceCore) -> list[list[Event]]:
+    async def main(service: LocalService) -> list[list[Event]]:
         tasks = [asyncio.ensure_future(listen(service, ask())) for _ in range(6)]
         await reached(runtime, 10)
         runtime.before_forward = broken(RuntimeError("device lost"))
@@ -261,13 +265,13 @@ def test_a_runtime_error_ends_every_stream_and_turns_the_service_unready(
         return await asyncio.gather(*tasks)
 
     with served(runtime) as service, caplog.at_level(logging.CRITICAL):
-        assert service.stats().ready
+        assert at_once(service.stats()).ready
         for events in asyncio.run(main(service)):
             assert_well_formed(events)
             assert isinstance(events[-1], Failed) and "restart" in events[-1].message
-        assert not service.stats().ready
+        assert not at_once(service.stats()).ready
         with pytest.raises(EngineFaultError):
-            service.submit(ask())
+            service.accept(ask())
 
 
 def test_an_error_in_the_services_own_thread_leaves_nobody_waiting(
@@ -282,9 +286,9 @@ def test_an_error_in_the_services_own_thread_leaves_nobody_waiting(
             return accepted
 
         service.engine.submit = submit_and_break
-        handle = service.submit(ask())
+        handle = service.accept(ask())
         assert isinstance(listen_to(handle)[-1], Failed)
-        assert not service.stats().ready
+        assert not at_once(service.stats()).ready
         service.engine.fault = "over"
 
 
@@ -292,13 +296,13 @@ def test_drain_lets_replies_end_and_refuses_new_ones():
     runtime = talking()
     runtime.before_forward = lambda: time.sleep(0.001)
 
-    async def main(service: ServiceCore) -> list[list[Event]]:
+    async def main(service: LocalService) -> list[list[Event]]:
         tasks = [asyncio.ensure_future(listen(service, ask())) for _ in range(6)]
         await asyncio.sleep(0.02)
-        drained = asyncio.ensure_future(asyncio.to_thread(service.drain, PATIENCE_S))
-        await asyncio.to_thread(wait_until, lambda: not service.stats().ready)
+        drained = asyncio.ensure_future(service.drain(PATIENCE_S))
+        await asyncio.to_thread(wait_until, lambda: not at_once(service.stats()).ready)
         with pytest.raises(ShuttingDownError):
-            service.submit(ask())
+            service.accept(ask())
         await drained
         return await asyncio.gather(*tasks)
 
@@ -312,12 +316,10 @@ def test_drain_stops_what_does_not_end_in_time():
     runtime = talking()
     runtime.before_forward = lambda: hold.wait(PATIENCE_S)
 
-    async def main(service: ServiceCore) -> list[list[Event]]:
+    async def main(service: LocalService) -> list[list[Event]]:
         tasks = [asyncio.ensure_future(listen(service, ask())) for _ in range(6)]
         await asyncio.sleep(0.02)
-        await asyncio.to_thread(
-            service.drain, 0.05
-        )  # the runtime hangs: the streams end all the same
+        await service.drain(0.05)  # the runtime hangs: the streams end all the same
         hold.set()
         return await asyncio.gather(*tasks)
 
@@ -333,13 +335,15 @@ def test_a_stalled_runtime_turns_the_service_unready():
     runtime = FakeRuntime(scripted(SPOKEN))
     runtime.before_forward = lambda: hold.wait(PATIENCE_S)
     with served(runtime, clock=lambda: now_s[0]) as service:
-        service.submit(ask())
+        service.accept(ask())
         wait_until(lambda: len(runtime.batches) == 1)
-        assert service.stats().ready
+        assert at_once(service.stats()).ready
         now_s[0] += 11.0
-        assert not service.stats().ready and service.stats().progress_age_s == 11.0
+        assert (
+            not at_once(service.stats()).ready and at_once(service.stats()).progress_age_s == 11.0
+        )
         hold.set()
-        wait_until(lambda: service.stats().ready)
+        wait_until(lambda: at_once(service.stats()).ready)
 
 
 def test_cancel_fuzz_leaves_nothing_behind():
@@ -350,7 +354,7 @@ def test_cancel_fuzz_leaves_nothing_behind():
     runtime.before_forward = lambda: time.sleep(0.0005)
     ends: list[type] = []
 
-    async def visitor(service: ServiceCore, number: int) -> None:
+    async def visitor(service: LocalService, number: int) -> None:
         route = chance.choice(["stay"] * 10 + ["break", "task", "cancel", "session", "double"])
         request = ask(
             f"{number}",
@@ -368,11 +372,11 @@ def test_cancel_fuzz_leaves_nothing_behind():
         elif route == "break":
             task.cancel()
             async with aclosing(
-                service.submit(ask(session=f"again{number}", channel=WARM)).events()
+                service.accept(ask(session=f"again{number}", channel=WARM)).events()
             ) as events:
                 await take(events, Accepted)
         elif route == "session":
-            service.cancel_session(f"s{number}")
+            await service.cancel_session(f"s{number}")
         elif route in ("cancel", "double"):
             for _ in range(1 + (route == "double")):
                 service.cancel(request.request_id)
@@ -385,7 +389,7 @@ def test_cancel_fuzz_leaves_nothing_behind():
         if events[-1].reason is not FinishReason.CANCELLED:
             np.testing.assert_array_equal(heard(events), sound_of(events[-1].rows))
 
-    async def main(service: ServiceCore) -> None:
+    async def main(service: LocalService) -> None:
         await asyncio.gather(*(visitor(service, n) for n in range(150)))
 
     with served(runtime, max_waiting=400) as service:
@@ -414,6 +418,6 @@ def test_every_reply_ends_and_no_other_begins(max_together: int):
         for events in asyncio.run(asyncio.wait_for(crowd(), 30)):
             assert isinstance(events[-1], Failed) and events[-1].message == FAULT
             assert sum(isinstance(event, Failed) for event in events) == 1
-        assert not service.stats().ready
+        assert not at_once(service.stats()).ready
         with pytest.raises(EngineFaultError, match="restart"):
-            service.submit(ask())
+            service.accept(ask())

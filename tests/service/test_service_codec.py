@@ -16,13 +16,15 @@ from moss_engine.api.events import AudioChunk, Failed, FinishReason
 from moss_engine.api.tokens import Row
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
-from moss_engine.service.local import ServiceCore
+from moss_engine.service.local import LocalService
 from moss_engine.service.speech_worker import LocalReplyStream, SpeechJob, SpeechWorker
 from tests.fakes import PAD, SPOKEN, FakeCodec, FakeProcessor, FakeRuntime, scripted
 from tests.service.service_support import (
+    INFO,
     PATIENCE_S,
     ask,
     assert_well_formed,
+    at_once,
     at_rest,
     broken,
     heard,
@@ -53,7 +55,7 @@ def test_a_codec_error_ends_that_reply_only(caplog: pytest.LogCaptureFixture):
         assert_well_formed(failed)
         assert (failed[-1].code, "secret" in failed[-1].message) == ("E_REPLY", False)
         assert fine[-1].reason is FinishReason.STOP
-        assert service.stats().outcomes == {"failed": 1, "stop": 1}
+        assert at_once(service.stats()).outcomes == {"failed": 1, "stop": 1}
 
 
 class Crowd(FakeCodec):
@@ -74,10 +76,10 @@ class Crowd(FakeCodec):
         return super().push_together(work)
 
 
-def backlog(service: ServiceCore, codec: Crowd, count: int) -> list[LocalReplyStream]:
+def backlog(service: LocalService, codec: Crowd, count: int) -> list[LocalReplyStream]:
     """Replies whose codes are all sampled while the codec stands still."""
     codec.go_on.clear()
-    handles = [service.submit(ask()) for _ in range(count)]
+    handles = [service.accept(ask()) for _ in range(count)]
     wait_until(lambda: at_rest(service))
     return handles
 
@@ -92,7 +94,7 @@ def test_a_faulty_reply_fails_alone_among_those_spoken_together(caplog: pytest.L
     with served(runtime, codec) as service, caplog.at_level(logging.CRITICAL):
         codec.go_on.clear()
         texts = ["good", "! bad", "well", "fine"]
-        handles = [service.submit(ask(text)) for text in texts]
+        handles = [service.accept(ask(text)) for text in texts]
         wait_until(lambda: at_rest(service))
         codec.go_on.set()
         ends = {text: listen_to(handle) for text, handle in zip(texts, handles, strict=True)}
@@ -293,7 +295,7 @@ class Held:
         self.go_on, self.answers = threading.Event(), []
         codec.before_push = lambda: self.go_on.wait(PATIENCE_S)
         engine = Engine(self.runtime, FakeProcessor(), config, samples_per_code=960)
-        self.service = ServiceCore(engine, codec, config, one_gpu=one_gpu)
+        self.service = LocalService(engine, codec, config, INFO, one_gpu=one_gpu)
         is_awaited = self.service._worker.is_awaited
 
         def noted(ahead_s: dict[str, float]) -> bool:
@@ -320,7 +322,7 @@ def held(request: pytest.FixtureRequest) -> Iterator[Held]:
 
 
 def test_no_step_runs_beside_the_only_reply_s_first_sound(held: Held):
-    reply = held.service.submit(ask())
+    reply = held.service.accept(ask())
     wait_until(lambda: held.answers and held.answers[-1])
     steps = len(held.runtime.batches)
     assert held.waits() and held.waits() and len(held.runtime.batches) == steps
@@ -330,10 +332,10 @@ def test_no_step_runs_beside_the_only_reply_s_first_sound(held: Held):
 
 
 def test_who_waits_for_a_step_gets_it_beside_another_s_first_sound(held: Held):
-    first = held.service.submit(ask())
+    first = held.service.accept(ask())
     wait_until(lambda: held.answers and held.answers[-1])
     steps = len(held.runtime.batches)
-    second = held.service.submit(ask())
+    second = held.service.accept(ask())
     wait_until(lambda: len(held.runtime.batches) >= steps + 5)
     held.go_on.set()
     assert [listen_to(reply)[-1].reason for reply in (first, second)] == [FinishReason.STOP] * 2
@@ -341,8 +343,8 @@ def test_who_waits_for_a_step_gets_it_beside_another_s_first_sound(held: Held):
 
 @pytest.mark.parametrize("held", [False], indirect=True)
 def test_on_a_cpu_steps_and_sound_go_on_together(held: Held):
-    reply = held.service.submit(ask())
-    wait_until(lambda: held.service.stats().engine.blocks_cached > 0)
+    reply = held.service.accept(ask())
+    wait_until(lambda: at_once(held.service.stats()).engine.blocks_cached > 0)
     held.go_on.set()
     assert listen_to(reply)[-1].reason is FinishReason.STOP
     assert held.answers == []

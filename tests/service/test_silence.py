@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,14 +23,14 @@ from moss_engine.engine.sequence import Segment
 from moss_engine.text.modes import Modes, Pauses, read_modes
 from moss_engine.text.processor import parts_to_read
 from tests.fakes import SPOKEN, FakeProcessor, FakeRuntime, scripted
-from tests.service.service_support import ask, heard, listen, served, sound_of
+from tests.service.service_support import INFO, ask, heard, listen, served, sound_of
 
 TWO_SPANS = (*SPOKEN[:-1], *SPOKEN[1:])
 """Text, three codes, text, three codes."""
 
 
 def told(
-    reply: Sequence[Row], processor: FakeProcessor, request: Request, **options: float
+    reply: Sequence[Row], processor: FakeProcessor, request: Request, **options: Any
 ) -> list[Event]:
     """What a listener is told by a network that always says `reply`."""
     with served(FakeRuntime(scripted(list(reply))), processor=processor, **options) as service:
@@ -38,8 +39,8 @@ def told(
 
 @pytest.mark.parametrize("lead_s", [0.0, 0.03, 0.1])
 def test_the_lead_is_not_heard(lead_s: float) -> None:
-    events = told(TWO_SPANS, FakeProcessor(), ask(), silent_lead_s=lead_s)
     lead = round(lead_s * 24_000)
+    events = told(TWO_SPANS, FakeProcessor(), ask(), info=replace(INFO, lead_samples=lead))
     np.testing.assert_array_equal(heard(events), sound_of(TWO_SPANS)[lead:])
     starts = {event.start_sample for event in events if isinstance(event, TextDelta)}
     assert starts == {0, 3 * 960 - lead}

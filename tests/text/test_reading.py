@@ -12,7 +12,7 @@ import pytest
 from moss_engine.api.events import Finished, FinishReason, TextDelta
 from moss_engine.api.request import Message, Request, Text
 from moss_engine.api.tokens import Row, is_audio_row
-from moss_engine.build import build_core
+from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
 from moss_engine.models.manifest import write_manifest
 from moss_engine.text.processor import Processor
@@ -37,9 +37,9 @@ def parts(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory):
     values = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**values, "min_cap_rows": 900}), encoding="utf-8")
     write_manifest(folder, {"name": "tiny that may speak long"})
-    core, processor = build_core(EngineConfig(checkpoint=folder))
-    yield core.engine, processor
-    core.engine.close()
+    engine = build_service(EngineConfig(checkpoint=folder)).engine
+    yield engine, engine.processor
+    engine.close()
 
 
 def written_ids(processor: Processor, rows: tuple[Row, ...]) -> list[int]:
@@ -101,15 +101,3 @@ def test_an_answer_is_free(parts) -> None:
     _, processor = parts
     request = asked(processor, "Hi.", "chat")
     assert [segment.bound_words for segment in processor.prepare(request)] == [None]
-
-
-def test_the_prompt_of_a_sentence_ends_with_the_words_that_are_read(parts) -> None:
-    _, processor = parts
-    request = asked(processor, "One two. Three four five.")
-    for segment in processor.prepare(request):
-        assert segment.bound_words is not None
-        ids = [text_id for word in segment.bound_words for text_id in word]
-        rows = [Row(text_id, processor.ids.audio_pad) for text_id in ids]
-        assert any(
-            list(segment.prompt[i : i + len(rows)]) == rows for i in range(len(segment.prompt))
-        )

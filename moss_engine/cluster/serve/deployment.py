@@ -99,10 +99,10 @@ def _last_in_line() -> None:
 
 
 def _built(config: EngineConfig, talk: TalkConfig, clones_voices: bool) -> Any:
-    from moss_engine.build import build_listening_service
+    from moss_engine.build import build_service
 
     tune_malloc()
-    return build_listening_service(config, talk, clones_voices=clones_voices)
+    return build_service(config, talk, clones_voices=clones_voices)
 
 
 def application(

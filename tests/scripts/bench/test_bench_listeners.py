@@ -10,10 +10,8 @@ from dataclasses import replace
 import pytest
 
 from moss_engine.api.errors import MossError
-from moss_engine.api.request import Request
-from moss_engine.api.service import ReplyStream
-from moss_engine.service.local import ServiceCore
-from scripts.bench.listeners import Crowd, Heard, Submit, closed_loop, crowd
+from moss_engine.service.local import LocalService
+from scripts.bench.listeners import Crowd, Heard, closed_loop, crowd
 from scripts.bench.random_weights import FixedSize, fixed_requests
 from scripts.bench.replicas import capacity, lateness, ttfa_ms
 from tests.fakes import CONFIG, LIMITS, FakeCodec, FakeRuntime, noisy
@@ -22,14 +20,7 @@ from tests.service.service_support import broken, served
 ASK = fixed_requests(30, 0)
 
 
-def submit(service: ServiceCore) -> Submit:
-    async def ask(request: Request) -> ReplyStream:
-        return service.submit(request)
-
-    return ask
-
-
-def served_by(codec: FakeCodec) -> AbstractContextManager[ServiceCore]:
+def served_by(codec: FakeCodec) -> AbstractContextManager[LocalService]:
     runtime = FakeRuntime(noisy, replace(LIMITS, num_blocks=256, max_batch=8))
     return served(runtime, codec, FixedSize(CONFIG.special, 9, 30), max_waiting=50)
 
@@ -38,12 +29,12 @@ def test_a_reply_that_fails_is_no_measurement():
     codec = FakeCodec(6)
     codec.before_push = broken(MossError("broken"))
     with served_by(codec) as service, pytest.raises(MossError, match="broken"):
-        asyncio.run(closed_loop(submit(service), ASK, 2, 2))
+        asyncio.run(closed_loop(service.submit, ASK, 2, 2))
 
 
 def test_a_crowd_comes_plays_replies_out_and_asks_again():
     with served_by(FakeCodec(6)) as service:
-        found = asyncio.run(crowd(submit(service), ASK, 3, 100.0, 2.0))
+        found = asyncio.run(crowd(service.submit, ASK, 3, 100.0, 2.0))
     assert len(found.arrivals_s) == 3 and found.refused == 0
     first, later = found.heard[:3], found.heard[3:]
     assert [heard.ending for heard in first] == ["length"] * 3 and later

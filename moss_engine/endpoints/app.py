@@ -53,7 +53,7 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
     shape, too. `tool`: also /mcp, which raises as `open_tool` does. Pages of `origins` may read the
     answers.
     """
-    begun_s, memory, calls = int(time.time()), Memory(), _Calls(server)
+    begun_s, memory = int(time.time()), Memory()
 
     async def models(request: Request, caller: Caller) -> Response:
         return JSONResponse({"object": "list", "data": [_model(server.model, begun_s)]})
@@ -81,6 +81,18 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
     async def transcription(request: Request, caller: Caller) -> Response:
         with caller.place():
             return await transcribe(server, request)
+
+    async def call(request: Request) -> Response:
+        try:
+            from moss_engine.endpoints.realtime.calls import answer_call
+        except ImportError:
+            raise ApiError(
+                501,
+                "Calls over WebRTC need a package that is not installed; run pip install "
+                "aiortc, or talk by the WebSocket /v1/realtime.",
+                "no_webrtc",
+            ) from None
+        return await answer_call(server, request)
 
     async def metrics(request: Request) -> Response:
         """Counts against nobody's calls."""
@@ -128,35 +140,13 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
     return Starlette(
         routes=[
             *(_route(server, *route) for route in routed),
-            Route(f"{PREFIX}realtime/calls", calls.begin, methods=["POST"]),
+            Route(f"{PREFIX}realtime/calls", call, methods=["POST"]),
             WebSocketRoute(f"{PREFIX}realtime", partial(converse, server)),
             Route("/metrics", metrics),
         ],
         exception_handlers={ApiError: refused, MossError: refused, HTTPException: refused},
         middleware=[_for_pages_of(origins)] if origins else None,
     )
-
-
-class _Calls:
-    """Calls over WebRTC, whose package is imported for the first of them."""
-
-    def __init__(self, server: Server):
-        self._server = server
-        self._open: Any = None
-
-    async def begin(self, request: Request) -> Response:
-        if self._open is None:
-            try:
-                from moss_engine.endpoints.realtime.calls import Calls
-            except ImportError:
-                raise ApiError(
-                    501,
-                    "Calls over WebRTC need a package that is not installed; run pip install "
-                    "aiortc, or talk by the WebSocket /v1/realtime.",
-                    "no_webrtc",
-                ) from None
-            self._open = Calls()
-        return await self._open.begin(self._server, request)
 
 
 def _for_pages_of(origins: tuple[str, ...]) -> Middleware:

@@ -3,6 +3,7 @@ its requests."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import secrets
 from collections.abc import Mapping
@@ -35,6 +36,7 @@ class Server:
     names: InitVar[Mapping[str, str] | None] = None
     strict_names: InitVar[bool] = False
     known: Names = field(init=False)
+    calls: set[asyncio.Task[None]] = field(default_factory=set)  # those over WebRTC that are open
 
     def __post_init__(self, names: Mapping[str, str] | None, strict_names: bool) -> None:
         known = Names(self.model, self.info.voices, names or {}, strict_names)

@@ -69,7 +69,7 @@ class LocalRemote:
 
     async def news(self, page: str) -> AsyncGenerator[Load | Parcel, None]:
         life = self.died.count
-        async with aclosing(self._each(self.server.news(page), life)) as news:
+        async with aclosing(self.server.news(page)) as news:
             async for told in news:
                 for part in [told] if isinstance(told, Load) else [[one] for one in told]:
                     if isinstance(part, list):
@@ -77,57 +77,30 @@ class LocalRemote:
                         if self.kill_after is not None and self.told > self.kill_after:
                             self.died.set()
                         self.hangs |= self.hang_after is not None and self.told > self.hang_after
-                    await self._reach(asyncio.sleep(0), life)
+                    await self._lives(life)
                     yield sent(part)
 
     async def ask(self, page: str, request: Request) -> None:
-        await self._reach(asyncio.sleep(0), self.died.count)
+        await self._lives(self.died.count)
         self.server.ask(page, sent(request))
 
-    async def _each(self, values: Any, life: int) -> AsyncGenerator[Any, None]:
-        try:
-            while True:
-                try:
-                    value = await self._reach(anext(values), life)
-                except StopAsyncIteration:
-                    return
-                yield value
-        finally:
-            await values.aclose()
-
     async def note(self, page: str, taken: Mapping[str, int], stopped: Sequence[str]) -> None:
-        await self._reach(asyncio.sleep(0), self.died.count)
+        await self._lives(self.died.count)
         self.server.note(page, taken, stopped)
 
     async def call(self, page: str, method: str, *arguments: Any) -> Answer:
-        calling = self.server.call(page, method, *arguments)
-        return sent(await self._reach(calling, self.died.count))
+        life = self.died.count
+        answer = await self.server.call(page, method, *arguments)
+        await self._lives(life)
+        return sent(answer)
 
-    def _is_dead(self, life: int) -> bool:
-        return self.died.is_set() or self.died.count > life
-
-    async def _reach(self, work: Any, life: int) -> Any:
-        """The result, unless the replica is dead or has died behind its `life`-th death; never
-        while it hangs."""
-        task, dying = asyncio.ensure_future(work), asyncio.ensure_future(self._death(life))
-        try:
-            await asyncio.wait({task, dying}, return_when=asyncio.FIRST_COMPLETED)
-            if self._is_dead(life):
-                raise ReplicaLostError("killed")
-            if self.hangs:
-                await self._death(life)
-                raise ReplicaLostError("killed")
-            return task.result()
-        finally:
-            dying.cancel()
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
-
-    async def _death(self, life: int) -> None:
-        """On any event loop, several services may have the same fleet."""
-        while not self._is_dead(life):
+    async def _lives(self, life: int) -> None:
+        """Raises where it is dead or has died behind its `life`-th death; does not come back while
+        it hangs."""
+        while not (dead := self.died.is_set() or self.died.count > life) and self.hangs:
             await asyncio.sleep(0.01)
+        if dead:
+            raise ReplicaLostError("killed")
 
 
 class LocalFleet:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,12 +12,12 @@ import numpy as np
 from moss_engine.api.events import Event, FinishReason
 from moss_engine.api.service import ClonedVoice
 from moss_engine.cluster import voices
-from moss_engine.cluster.fleet import Answer, Card
-from moss_engine.cluster.replica import VOICE_KEPT_S, ReplicaServer
+from moss_engine.cluster.fleet import Answer
+from moss_engine.cluster.replica import VOICE_KEPT_S
 from moss_engine.cluster.voices import OwnVoices
 from tests.cluster.cluster_support import clustered, listen
 from tests.fakes import Clock, FakeCodec
-from tests.service.service_support import INFO, PATIENCE_S, ask, served, talking
+from tests.service.service_support import PATIENCE_S, ask
 
 WAVE, RATE_HZ, CODES = np.ones(10, np.float32), 16_000, (1, 2)
 
@@ -93,13 +92,6 @@ class Codec(FakeCodec):
         return len(self.voices) - 1
 
 
-@contextmanager
-def replica() -> Iterator[tuple[ReplicaServer, Codec, Clock]]:
-    codec, clock = Codec(), Clock()
-    with served(talking(), codec, cloner=codec) as service:
-        yield ReplicaServer(service, INFO, Card("one", "same"), clock), codec, clock
-
-
 async def until(condition: Callable[[], bool]) -> None:
     async def poll() -> None:
         while not condition():
@@ -108,31 +100,21 @@ async def until(condition: Callable[[], bool]) -> None:
     await asyncio.wait_for(poll(), PATIENCE_S)
 
 
-def test_a_voice_that_no_reply_uses_is_forgotten():
-    async def play(server: ReplicaServer, codec: Codec, clock: Clock) -> None:
-        for session_id in "ab":
-            made = await server.call("page", "add_voice", session_id, WAVE, RATE_HZ, CODES)
-        spoken = replace(ask(session="b"), voice=made.result().name)
-        clock.now_s += VOICE_KEPT_S
-        server.ask("page", spoken)
-        clock.now_s += 1.0
-        await until(lambda: codec.num_own == 1)
-        assert codec.voices[1:] == (spoken.voice,)
-        clock.now_s += VOICE_KEPT_S
-        await until(lambda: not codec.num_own)
-
-    with replica() as parts:
-        asyncio.run(play(*parts))
-
-
-def test_a_voice_that_was_forgotten_is_learned_again_and_can_be_taken_back():
+def test_a_voice_that_no_reply_uses_is_forgotten_learned_again_and_can_be_taken_back():
     codec, clock = Codec(), Clock()
 
     async def play(cluster: Any) -> list[Event]:
-        made = await cluster.service.add_voice("s", WAVE, RATE_HZ, CODES)
-        clock.now_s += 2 * VOICE_KEPT_S
+        for session_id in ("other", "s"):
+            made = await cluster.service.add_voice(session_id, WAVE, RATE_HZ, CODES)
+        spoken = replace(ask(session="s"), voice=made.name)
+        clock.now_s += VOICE_KEPT_S
+        await listen(cluster.service, spoken)
+        clock.now_s += 1.0
+        await until(lambda: codec.num_own == 1)
+        assert codec.voices[1:] == (made.name,), "that of the other one"
+        clock.now_s += VOICE_KEPT_S
         await until(lambda: not codec.num_own)
-        heard = await listen(cluster.service, replace(ask(session="s"), voice=made.name))
+        heard = await listen(cluster.service, replace(spoken, request_id="again"))
         assert codec.num_own == 1
         await cluster.service.remove_voice("s")
         return heard

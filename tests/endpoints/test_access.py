@@ -4,11 +4,9 @@ have built in."""
 from __future__ import annotations
 
 import asyncio
-import json
 
 import httpx
 import pytest
-import websockets.sync.client
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.endpoints.access import Access, Caller, Key, digest_of, read_keys
@@ -202,22 +200,6 @@ def test_openai_s_names_stand_for_what_is_here():
     assert (strict.voice("nova"), strict.voice("alloy"), strict.is_model("tts-1")) == (
         "nova", None, False,
     )  # fmt: skip
-
-
-def test_openai_s_names_are_taken_on_every_route():
-    with running(service := FakeService(Script(seconds=0.2))) as url:
-        assert speak(url, "gpt-4o-mini-tts", "coral").status_code == 200
-        assert service.requests[-1].voice == "default"
-        assert httpx.get(f"{url}/v1/models/tts-1").json()["id"] == MODEL
-        assert [m["id"] for m in httpx.get(f"{url}/v1/models").json()["data"]] == [MODEL]
-        asked = {"model": "gpt-audio", "messages": [{"role": "user", "content": "Hello."}]}
-        asked |= {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}}
-        answer = httpx.post(f"{url}/v1/chat/completions", json=asked)
-        assert answer.status_code == 200 and answer.json()["model"] == MODEL
-        with websockets.sync.client.connect(
-            f"{url.replace('http', 'ws')}/v1/realtime?model=gpt-realtime"
-        ) as socket:
-            assert json.loads(socket.recv(timeout=20))["type"] == "session.created"
 
 
 def test_names_are_a_list_of_what_is_here():

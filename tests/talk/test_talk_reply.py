@@ -122,20 +122,6 @@ async def test_stop_ends_the_voice_and_the_thinking():
     assert answerer.closed == 1 and await soon(lambda: not below.open)
 
 
-async def test_stop_ends_the_thinking_before_anything_was_said():
-    answerer = Written([Reached("first_token"), Say("Never.")], wait=asyncio.Event())
-    service, below = talking(answerer)
-    reply = await service.submit(asking())
-    events = []
-    async with aclosing(reply.events()) as told:
-        async for event in told:
-            events.append(event)
-            if isinstance(event, Thought):
-                await service.cancel_session("visitor")
-    assert events[-1].reason is FinishReason.CANCELLED
-    assert below.requests == [] and answerer.closed == 1
-
-
 async def test_who_leaves_stops_all_of_it():
     answerer = Written([Say("One.")], wait=asyncio.Event())
     service, below = talking(answerer, seconds=30.0, rtf=0.5)
@@ -187,16 +173,6 @@ async def test_the_next_part_waits_for_a_listener_who_is_far_behind():
 
 async def _all(events) -> list:
     return [event async for event in events]
-
-
-async def test_a_newer_question_ends_the_older_answer():
-    service, _ = talking(Written([Say("One.")]), seconds=30.0, rtf=0.5)
-    first = await service.submit(asking())
-    hearing = asyncio.ensure_future(_all(first.events()))
-    second = await service.submit(asking(request_id="newer"))
-    assert (await hearing)[-1].reason is FinishReason.CANCELLED
-    second.cancel()
-    assert (await _all(second.events()))[-1].reason is FinishReason.CANCELLED
 
 
 async def test_requests_that_cannot_be_answered_are_refused():

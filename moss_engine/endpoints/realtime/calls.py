@@ -31,7 +31,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from moss_engine.endpoints.bodies import read_body, read_form
 from moss_engine.endpoints.errors import ApiError
-from moss_engine.endpoints.realtime.connection import Connection
+from moss_engine.endpoints.realtime.connection import Connection, admitted
 from moss_engine.endpoints.realtime.wire import RATE_HZ
 from moss_engine.endpoints.server import Server
 
@@ -236,36 +236,27 @@ class Call:
         self._came.put_nowait(None)
 
 
-class Calls:
-    """The calls that are open."""
+async def answer_call(server: Server, request: Request) -> Response:
+    """Answer an offer; raises ApiError for what cannot be."""
+    with contextlib.ExitStack() as held:
+        caller, settings = held.enter_context(admitted(server, request))
+        offer, said = await _read_offer(request)
+        call = Call()
+        answer = await call.answer(offer)
+        session = Connection(server, caller, call, {**settings, **said})
+        task = asyncio.create_task(_serve(session, call, held.pop_all()))
+        server.calls.add(task)
+        task.add_done_callback(server.calls.discard)
+    place = f"/v1/realtime/calls/rtc_{secrets.token_hex(12)}"
+    return Response(answer, 201, {"Location": place}, media_type=SDP)
 
-    def __init__(self) -> None:
-        self._open: set[asyncio.Task[None]] = set()
 
-    async def begin(self, server: Server, request: Request) -> Response:
-        """Answer an offer; raises ApiError for what cannot be."""
-        with contextlib.ExitStack() as held:
-            caller, settings = server.access.of_realtime(request.scope)  # type: ignore[arg-type]
-            caller.call()
-            offer, said = await _read_offer(request)
-            server.check_model(request.query_params.get("model", server.model))
-            held.enter_context(caller.connection())
-            call = Call()
-            answer = await call.answer(offer)
-            session = Connection(server, caller, call, {**settings, **said})
-            task = asyncio.create_task(self._serve(session, call, held.pop_all()))
-            self._open.add(task)
-            task.add_done_callback(self._open.discard)
-        place = f"/v1/realtime/calls/rtc_{secrets.token_hex(12)}"
-        return Response(answer, 201, {"Location": place}, media_type=SDP)
-
-    @staticmethod
-    async def _serve(session: Connection, call: Call, held: contextlib.ExitStack) -> None:
-        with held:
-            try:
-                await session.serve()
-            finally:
-                await call.close()
+async def _serve(session: Connection, call: Call, held: contextlib.ExitStack) -> None:
+    with held:
+        try:
+            await session.serve()
+        finally:
+            await call.close()
 
 
 async def _read_offer(request: Request) -> tuple[str, dict[str, Any]]:

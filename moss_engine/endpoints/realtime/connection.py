@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import secrets
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
+from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from moss_engine.api.errors import MossError
@@ -412,20 +414,26 @@ class Connection:
 EARLIER_PROTOCOL = "openai-beta.realtime-v1"
 
 
+@contextlib.contextmanager
+def admitted(server: Server, asked: HTTPConnection) -> Iterator[tuple[Caller, dict[str, Any]]]:
+    """Who opens a session, and with which settings, while it is open; raises ApiError."""
+    caller, settings = server.access.of_realtime(asked.scope)  # type: ignore[arg-type]
+    caller.call()
+    server.check_model(asked.query_params.get("model", server.model))
+    with caller.connection():
+        yield caller, settings
+
+
 async def converse(server: Server, socket: WebSocket) -> None:
     """A WebSocket from its being asked for to its end; one that is refused gets an HTTP answer."""
-    asked = socket.query_params
     with contextlib.ExitStack() as held:
         try:
-            caller, settings = server.access.of_realtime(socket.scope)  # type: ignore[arg-type]
-            caller.call()
-            server.check_model(asked.get("model", server.model))
-            held.enter_context(caller.connection())
+            caller, settings = held.enter_context(admitted(server, socket))
         except ApiError as error:
             server.refused(error)
             await socket.send_denial_response(error.response())
             return
-        if asked.get("intent") == "transcription":
+        if socket.query_params.get("intent") == "transcription":
             settings = {"type": "transcription", **settings}
         offered = socket.scope.get("subprotocols", ())
         earlier = EARLIER_PROTOCOL in offered or "openai-beta" in socket.headers

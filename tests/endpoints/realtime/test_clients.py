@@ -110,8 +110,10 @@ async def test_what_clients_set_at_first_is_taken(connect, settings, warnings, v
         assert (told.model_extra or {}).get("warnings") == warnings
         session = told.session
         assert session.output_modalities == ["audio"]
-        found = session.audio.input.turn_detection
+        found, said = session.audio.input.turn_detection, settings.get("audio", {}).get("input", {})
         assert (found and found.type) == vad
+        eagerness = (said.get("turn_detection") or {}).get("eagerness", "auto")
+        assert found is None or found.eagerness == eagerness
         assert session.instructions == settings.get("instructions", "")
         await connection.send({"type": "response.create"})
         assert (await until(connection, "response.done", "error"))[-1].type == "response.done"

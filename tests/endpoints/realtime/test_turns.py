@@ -263,16 +263,3 @@ async def test_a_turn_is_left_to_the_client_that_answers_itself(talk, ears, spok
         await connection.response.create()
         await until(connection, "response.done")
     assert len(ears.requests) == 1
-
-
-async def test_a_session_tells_how_turns_are_found(talk):
-    for detection in (
-        {"type": "semantic_vad", "eagerness": "low"},
-        {"type": "server_vad", "threshold": 0.7, "silence_duration_ms": 900},
-    ):
-        async with talk() as connection:
-            audio = {"input": {"turn_detection": detection}}
-            await connection.session.update(session={"type": "realtime", "audio": audio})
-            session = (await until(connection, "session.updated"))[-1].session
-            found = session.audio.input.turn_detection.model_dump()
-            assert {key: found[key] for key in detection} == detection

@@ -8,7 +8,6 @@ were allowed. libsndfile opens no other file, so a playlist or a link can make n
 from __future__ import annotations
 
 import io
-import logging
 import math
 import stat
 from pathlib import Path
@@ -36,7 +35,7 @@ LOUD_PEAK = 4.0
 """Above it the samples were scaled by something other than 1; they are brought back to a peak of 1.
 """
 BLOCK_FRAMES = 1 << 16
-UNKNOWN_SIZE, UNKNOWN_FRAMES = 0xFFFF_FFFF, 1 << 62
+UNKNOWN_FRAMES = 1 << 62
 """Length field of a stream that was written without seeking back, as libsndfile gives it."""
 
 _FORMATS = "WAV, FLAC, OGG, MP3 or AIFF"
@@ -53,7 +52,6 @@ _CONTAINERS = (
     b"ID3",
 )
 _HEAD_BYTES = 4096
-_log = logging.getLogger(__name__)
 
 
 def read_audio(source: Path | str | bytes, max_s: float = 60.0) -> tuple[np.ndarray, int]:
@@ -65,7 +63,7 @@ def read_audio(source: Path | str | bytes, max_s: float = 60.0) -> tuple[np.ndar
     AudioNonfiniteError for NaN or infinite samples. Nothing is decoded before the header has been
     accepted, and nothing but the source is opened.
     """
-    head, num_bytes = _read_head(source)
+    head = _read_head(source)
     if head[4:8] == b"ftyp" or head.startswith(b"\x1aE\xdf\xa3"):
         kind = "MP4 and M4A" if head[4:8] == b"ftyp" else "WebM"
         raise AudioFormatError(
@@ -77,13 +75,7 @@ def read_audio(source: Path | str | bytes, max_s: float = 60.0) -> tuple[np.ndar
     try:
         with _Forwards(opened) as file:
             _check_header(file, head, max_s)
-            samples = _decode(file, max_s)
-            if (
-                num_bytes < _declared_data_bytes(head) < UNKNOWN_SIZE
-                or len(samples) < file.frames < UNKNOWN_FRAMES
-            ):
-                _log.info("a recording breaks off after %d samples", len(samples))
-            return samples, file.samplerate
+            return _decode(file, max_s), file.samplerate
     except (soundfile.SoundFileError, OSError, ValueError, OverflowError):
         raise AudioFormatError(
             f"The audio file is damaged or of an unknown kind; send {_FORMATS}."
@@ -108,8 +100,8 @@ class _Bytes(io.BytesIO):
             return self.tell()
 
 
-def _read_head(source: Path | str | bytes) -> tuple[bytes, int]:
-    """The first bytes of the source, and how many it has in all."""
+def _read_head(source: Path | str | bytes) -> bytes:
+    """The first bytes of the source, which is a bearable file."""
     if isinstance(source, bytes):
         head, num_bytes = source[:_HEAD_BYTES], len(source)
     else:
@@ -132,7 +124,7 @@ def _read_head(source: Path | str | bytes) -> tuple[bytes, int]:
             f"The file has {num_bytes / 2**20:,.0f} MB, the limit is {MAX_FILE_BYTES >> 20} MB; "
             "send a shorter recording."
         )
-    return head, num_bytes
+    return head
 
 
 def _is_mpeg(head: bytes) -> bool:

@@ -254,17 +254,13 @@ def test_what_is_far_too_loud_is_scaled_down():
     assert np.abs(samples).max() == pytest.approx(1, abs=1e-3)
 
 
-def test_a_broken_off_file_gives_what_is_there_and_it_is_noted(caplog):
-    with caplog.at_level("INFO", logger="moss_engine.audio.file"):
-        samples, _ = read_audio(GOOD[: len(GOOD) - 4000])
-        assert len(samples) == len(tone()) - 2000 and "breaks off after 6000 samples" in caplog.text
-        caplog.clear()
-        mp3 = wav_bytes(tone(5.0), form="MP3", subtype="MPEG_LAYER_III")
-        samples, _ = read_audio(mp3[: len(mp3) // 2])
-        assert 20_000 < len(samples) < 60_000 and "breaks off" in caplog.text
-        caplog.clear()
-        assert len(read_audio(with_field(GOOD, DATA_SIZE_AT, 0xFFFF_FFFF, 4))[0]) == len(tone())
-        assert len(read_audio(GOOD)[0]) == len(tone()) and not caplog.text
+def test_a_broken_off_file_gives_what_is_there():
+    samples, _ = read_audio(GOOD[: len(GOOD) - 4000])
+    assert len(samples) == len(tone()) - 2000
+    mp3 = wav_bytes(tone(5.0), form="MP3", subtype="MPEG_LAYER_III")
+    samples, _ = read_audio(mp3[: len(mp3) // 2])
+    assert 20_000 < len(samples) < 60_000
+    assert len(read_audio(with_field(GOOD, DATA_SIZE_AT, 0xFFFF_FFFF, 4))[0]) == len(tone())
 
 
 def test_the_limit_is_the_callers():

@@ -8,6 +8,7 @@ import base64
 import json
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -38,69 +39,11 @@ from tests.endpoints.realtime.test_realtime import (
 from tests.talk.talk_support import READER, Written
 from tests.ui.page_support import INFO, PATIENCE_S, FakeService, Script, signal
 
-PCM = {"type": "audio/pcm", "rate": 24000}
-SEMANTIC = {"type": "semantic_vad", "create_response": True, "interrupt_response": True}
-AGENTS = {
-    "type": "realtime", "model": "gpt-realtime-2.1", "output_modalities": ["audio"], "tools": [],
-    "audio": {
-        "input": {
-            "format": PCM, "transcription": {"model": "gpt-4o-mini-transcribe"},
-            "turn_detection": {"type": "semantic_vad", "interrupt_response": True},
-        },
-        "output": {"voice": "ash", "format": PCM},
-    },
-}  # fmt: skip
-TRACED = {"type": "realtime", "model": "gpt-realtime", "tracing": {"workflow_name": "Mine"}}
-AGENTS_JS = {
-    "type": "realtime", "instructions": "Be brief.", "model": "gpt-realtime",
-    "output_modalities": ["audio"], "tools": [], "tool_choice": "auto", "prompt": {"id": "pmpt_1"},
-    "audio": {
-        "input": {
-            "format": PCM, "noise_reduction": {"type": "near_field"},
-            "transcription": {"model": "gpt-4o-mini-transcribe"},
-            "turn_detection": {"type": "semantic_vad"},
-        },
-        "output": {"format": PCM, "voice": "marin", "speed": 1.2},
-    },
-}  # fmt: skip
-EARLIER = {
-    "modalities": ["text", "audio"], "voice": "alloy", "input_audio_format": "pcm16",
-    "output_audio_format": "pcm16", "input_audio_transcription": {"model": "whisper-1"},
-    "turn_detection": None, "tools": [], "tool_choice": "auto", "temperature": 0.8,
-    "max_response_output_tokens": 4096,
-}  # fmt: skip
-LIVEKIT = {
-    "type": "realtime", "model": "gpt-realtime", "output_modalities": ["audio"],
-    "audio": {
-        "input": {
-            "format": PCM, "noise_reduction": None, "turn_detection": {
-                **SEMANTIC, "eagerness": "medium"},
-            "transcription": {"model": "gpt-4o-mini-transcribe", "prompt": "Names: Ada"},
-        },
-        "output": {"format": PCM, "speed": 1.0, "voice": "marin"},
-    },
-    "max_output_tokens": "inf", "tool_choice": "auto", "tracing": None,
-    "truncation": {"type": "retention_ratio", "retention_ratio": 0.8}, "include": ["x"],
-}  # fmt: skip
-PIPECAT = {
-    "type": "realtime", "instructions": "Be brief.", "tools": [],
-    "audio": {"input": {"turn_detection": False, "transcription": {"model": "whisper-1"}}},
-}  # fmt: skip
+SETTINGS = json.loads(Path(__file__).with_name("clients.json").read_text(encoding="utf-8"))
+"""What clients set at first, which of it has no effect, and how turns are found then."""
 
 
-@pytest.mark.parametrize(
-    ("settings", "warnings", "vad"),
-    [
-        (AGENTS, None, "semantic_vad"),
-        (TRACED, ["tracing"], "semantic_vad"),
-        (AGENTS_JS, ["prompt", "audio.input.noise_reduction", "audio.output.speed;used=1"],
-         "semantic_vad"),
-        (EARLIER, ["temperature"], None),
-        (LIVEKIT, ["truncation", "include", "audio.input.transcription.prompt"], "semantic_vad"),
-        (PIPECAT, None, None),
-    ],
-    ids=["agents", "traced", "agents-js", "earlier", "livekit", "pipecat"],
-)  # fmt: skip
+@pytest.mark.parametrize(("settings", "warnings", "vad"), SETTINGS.values(), ids=SETTINGS)
 async def test_what_clients_set_at_first_is_taken(connect, settings, warnings, vad):
     async with connect() as connection:
         await until(connection, "session.created")

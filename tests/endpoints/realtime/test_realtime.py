@@ -36,6 +36,9 @@ SPOKEN = [
 ]  # fmt: skip
 QUESTION = to_pcm16(signal(1.0))
 NUM_FLOOD = 2000
+TABLES = Path(__file__).parents[1] / "bodies.json"
+WRONG = json.loads(TABLES.read_text(encoding="utf-8"))["wrong events"]
+"""Events, which field is wrong, and a pattern of the sentence that says so."""
 
 
 async def until(connection, *kinds: str) -> list:
@@ -349,54 +352,7 @@ async def test_hanging_up_stops_the_reply(connect, service):
     assert len(service.cancelled) == 1
 
 
-@pytest.mark.parametrize(
-    ("event", "param", "sentence"),
-    [
-        ({"type": "response.wait"}, "type", "^type is of a kind that is not served here"),
-        ({"event": 1}, "type", "^type is missing; send it"),
-        ({"type": "session.update"}, "session", "session is missing"),
-        ({"type": "session.update", "session": {"tools": [1]}}, "session.tools[0]", "must be"),
-        ({"type": "session.update", "session": {"tools": [{"type": "function", "name": "f"}]}},
-         "session.tools", "calls no functions; leave them out"),
-        ({"type": "session.update", "session": {"tools": [{"type": "mcp", "name": "f"}]}},
-         "session.tools[0].type", "send 'function'"),
-        ({"type": "session.update", "session": {"audio": {"output": {"speed": 9}}}},
-         "session.audio.output.speed", "less than or equal to 4"),
-        ({"type": "session.update", "session": {"audio": {"input": {"transcription": {
-            "language": "de"}}}}}, "session.audio.input.transcription.language", "en, the only"),
-        ({"type": "session.update", "session": {"type": "transcription"}}, "session.type",
-         "No recogniser listens"),
-        ({"type": "session.update", "session": {"max_output_tokens": 50_000}},
-         "session.max_output_tokens", "^session.max_output_tokens must be less than or equal to"),
-        ({"type": "session.update", "session": {"max_output_tokens": "many"}},
-         "session.max_output_tokens", "is 'many'; send 'inf'"),
-        ({"type": "session.update", "session": {"model": "other"}}, "model", "ask for 'scripted'"),
-        ({"type": "session.update", "session": {"audio": {"input": {"format": {
-            "type": "audio/x"}}}}}, "session.audio.input.format.type", "send 'audio/pcm'"),
-        ({"type": "session.update", "session": {"audio": {"output": {"voice": "bob"}}}},
-         "session.audio.output.voice", "no voice 'bob'; choose one of default"),
-        ({"type": "input_audio_buffer.append", "audio": "AAAA"}, None, "is no base64 of 16-bit"),
-        ({"type": "input_audio_buffer.append", "audio": "%"}, None, "is no base64"),
-        ({"type": "input_audio_buffer.commit"}, None, "holds 0 ms; append 100 ms"),
-        ({"type": "response.create", "response": {"audio": {"output": {"voice": "bob"}}}},
-         "response.audio.output.voice", "no voice 'bob'; choose one of default"),
-        ({"type": "response.create", "response": {"conversation": "none"}},
-         "response.conversation", "send 'auto'"),
-        ({"type": "response.create", "response": {"input": [1]}}, "response.input",
-         "is not served here"),
-        ({"type": "conversation.item.truncate", "item_id": "x", "audio_end_ms": 0}, "item_id",
-         "No item has the id 'x'"),
-        ({"type": "conversation.item.create", "item": {"type": "message", "role": "user",
-          "content": [{"type": "output_text", "text": "x"}]}}, "item.content", "kind of its role"),
-        ({"type": "conversation.item.create", "item": {"type": "message", "role": "user",
-          "content": [{"type": "input_text", "text": " "}]}}, "item.content", "nothing to say"),
-        ({"type": "conversation.item.create", "item": {"type": "message", "role": "assistant",
-          "content": [{"type": "output_text", "text": "a\x00"}]}}, "item.content", "U\\+0000"),
-        ({"type": "conversation.item.create", "previous_item_id": "x", "item": {
-            "type": "message", "role": "user",
-            "content": [{"type": "input_text", "text": "x"}]}}, "item_id", "No item has the id"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("event", "param", "sentence"), WRONG)
 async def test_what_is_wrong_is_named_and_the_session_goes_on(connect, event, param, sentence):
     async with connect() as connection:
         await begin(connection)

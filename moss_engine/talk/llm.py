@@ -63,7 +63,7 @@ class ChatServer:
 
         body: dict[str, Any] = {"model": self.model, "messages": messages}
         body |= {"stream": True, "max_tokens": MAX_TOKENS, **_offered(tools)}
-        calls, is_whole = _Calls(self.host), False
+        calls, is_whole = _Calls(), False
         limits = httpx.Timeout(CONNECT_S, read=SILENT_S)
         num_chars, begun_s = 0, self._clock()
         try:
@@ -77,29 +77,30 @@ class ChatServer:
                         if event == "[DONE]":
                             is_whole = True
                             break
-                        delta, ends = _delta(event, self.host)
+                        piece, num_called, ends = self._read(event, calls)
                         is_whole = is_whole or ends
-                        piece = _content(delta, self.host)
-                        num_chars += len(piece) + calls.add(delta)
+                        num_chars += len(piece) + num_called
                         if num_chars > MAX_CHARS:
                             raise self._endless()
                         if piece:
                             yield piece
             if not is_whole:
-                raise BrainError(f"The brain at {self.host} broke off; ask again.")
+                raise self._fault("broke off; ask again.")
             for call in calls.whole():
+                if not _is_object(call.arguments):
+                    raise self._fault(
+                        f"called {call.name[:QUOTED_CHARS]} with arguments that are no JSON "
+                        "object; ask again."
+                    )
                 yield call
         except httpx.ConnectError:
             raise BrainError(f"Nobody answers at {self.host}; start the brain there.") from None
         except httpx.TimeoutException:
-            raise BrainError(
-                f"The brain at {self.host} was silent for {SILENT_S:g} s; ask again, or take a "
-                "smaller model."
+            raise self._fault(
+                f"was silent for {SILENT_S:g} s; ask again, or take a smaller model."
             ) from None
         except httpx.HTTPError as error:
-            raise BrainError(
-                f"The brain at {self.host} broke off ({type(error).__name__}); ask again."
-            ) from None
+            raise self._fault(f"broke off ({type(error).__name__}); ask again.") from None
 
     async def _ask(self, client: httpx.AsyncClient, body: dict[str, Any]) -> httpx.Response:
         """The head of its answer, which is a stream; all of it comes within WHOLE_S."""
@@ -119,25 +120,19 @@ class ChatServer:
         kind = answer.headers.get("content-type", "")
         packed = answer.headers.get("content-encoding", "identity")
         if packed != "identity":  # few bytes may become any number
-            raise BrainError(
-                f"The brain at {self.host} packs its answers ({packed[:20]}); switch that off."
-            )
+            raise self._fault(f"packs its answers ({packed[:20]}); switch that off.")
         if answer.status_code == 200 and "text/event-stream" in kind:
             return
-        quoted = (await _read(answer)).decode("utf-8", "replace")
+        quoted = (await _beginning(answer)).decode("utf-8", "replace")
         quoted = " ".join(quoted.split())[:QUOTED_CHARS]
         if answer.status_code in (401, 403):
-            raise BrainError(
-                f"The brain at {self.host} refuses the key; give it in MOSS_BRAIN_KEY."
-            )
+            raise self._fault("refuses the key; give it in MOSS_BRAIN_KEY.")
         if answer.status_code != 200:
-            raise BrainError(
-                f"The brain at {self.host} refused the question ({answer.status_code}: {quoted}); "
-                "check --brain and --brain-model."
+            raise self._fault(
+                f"refused the question ({answer.status_code}: {quoted}); check --brain and "
+                "--brain-model."
             )
-        raise BrainError(
-            f"The brain at {self.host} sent {kind or 'nothing'} instead of a stream; check --brain."
-        )
+        raise self._fault(f"sent {kind or 'nothing'} instead of a stream; check --brain.")
 
     async def _events(self, answer: httpx.Response, left_s: float) -> AsyncGenerator[str, None]:
         """The data of server-sent events; `left_s` is how long they may be waited for, not counting
@@ -149,17 +144,39 @@ class ChatServer:
                 raise self._endless()
             *lines, rest = (rest + block).split(b"\n")
             if len(rest) > MAX_LINE_BYTES:
-                raise BrainError(
-                    f"The brain at {self.host} sent a line without an end; check --brain."
-                )
+                raise self._fault("sent a line without an end; check --brain.")
             for line in lines:
                 if line.startswith(b"data:"):
                     await asyncio.sleep(0)  # many may come at once
                     yield line[5:].strip().decode("utf-8", "replace")
             asked_s = self._clock()
 
+    def _read(self, data: str, calls: _Calls) -> tuple[str, int, bool]:
+        """What one event adds: text, so many characters of calls, and whether nothing comes behind
+        it."""
+        try:
+            event: Any = json.loads(data)
+            if "error" not in event:
+                choice = event["choices"][0] if event["choices"] else {}
+                delta = choice.get("delta") or {}
+                text, num_chars = _text(delta.get("content")), calls.add(delta.get("tool_calls"))
+                return text, num_chars, bool(choice.get("finish_reason"))
+        except (
+            LookupError,
+            ValueError,
+            TypeError,
+            ArithmeticError,
+            AttributeError,
+            RecursionError,
+        ):
+            raise self._fault("sent something that is no answer; check --brain.") from None
+        raise self._fault(f"failed ({_text(str(event['error']))[:QUOTED_CHARS]}); ask again.")
+
     def _endless(self) -> BrainError:
-        return BrainError(f"The brain at {self.host} did not come to an end; ask for less.")
+        return self._fault("did not come to an end; ask for less.")
+
+    def _fault(self, what: str) -> BrainError:
+        return BrainError(f"The brain at {self.host} {what}")
 
 
 LOCAL = {11434: "Ollama", 8080: "llama.cpp", 1234: "LM Studio", 8000: "vLLM"}
@@ -213,8 +230,8 @@ def _host(url: str) -> str:
     return parts.netloc.rpartition("@")[2]
 
 
-async def _read(answer: httpx.Response) -> bytes:
-    """The beginning of an answer that is no stream."""
+async def _beginning(answer: httpx.Response) -> bytes:
+    """Of an answer that is no stream."""
     body = b""
     async for block in answer.aiter_raw():
         body += block
@@ -223,37 +240,12 @@ async def _read(answer: httpx.Response) -> bytes:
     return body
 
 
-def _no_answer(host: str) -> BrainError:
-    return BrainError(f"The brain at {host} sent something that is no answer; check --brain.")
-
-
-def _delta(data: str, host: str) -> tuple[dict[str, Any], bool]:
-    """What one event adds, and whether nothing comes behind it; raises BrainError where it is not
-    as agreed."""
-    try:
-        event: Any = json.loads(data)
-        if "error" in event:
-            quoted = _whole(str(event["error"]))[:QUOTED_CHARS]
-            raise BrainError(f"The brain at {host} failed ({quoted}); ask again.")
-        choice = event["choices"][0] if event["choices"] else {}
-        delta, ends = choice.get("delta") or {}, bool(choice.get("finish_reason"))
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        raise _no_answer(host) from None
-    if not isinstance(delta, dict):
-        raise _no_answer(host)
-    return delta, ends
-
-
-def _content(delta: dict[str, Any], host: str) -> str:
-    text = delta.get("content")
-    if text is not None and not isinstance(text, str):
-        raise _no_answer(host)
-    return _whole(text or "")
-
-
-def _whole(text: str) -> str:
-    """With a sign in the place of half a character, which can be neither said nor sent."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+def _text(said: Any) -> str:
+    """A text, or none, with a sign in the place of half a character, which can be neither said nor
+    sent; raises TypeError for anything else."""
+    if not isinstance(said, str | None):
+        raise TypeError("it is no text")
+    return (said or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 MAX_CALLS = 64
@@ -262,29 +254,23 @@ MAX_CALLS = 64
 class _Calls:
     """Calls of functions, which come in pieces."""
 
-    def __init__(self, host: str):
-        self._host = host
+    def __init__(self) -> None:
         self._found: list[list[str]] = []  # id, name and arguments
         self._last: dict[int, list[str]] = {}  # by their index
 
-    def add(self, delta: dict[str, Any]) -> int:
-        """How many characters a delta has of them; raises BrainError where it is not as agreed."""
+    def add(self, pieces: Any) -> int:
+        """How many characters the pieces have; raises one of Python's errors where they are not as
+        agreed."""
         num_chars = 0
-        try:
-            for piece in delta.get("tool_calls") or ():
-                said = piece.get("function") or {}
-                texts = [piece.get("id") or "", said.get("name") or "", said.get("arguments") or ""]
-                if not all(isinstance(text, str) for text in texts):
-                    raise TypeError("a call is made of texts")
-                texts = [_whole(text) for text in texts]
-                num_chars += sum(map(len, texts))
-                call = self._at(piece.get("index"), texts[0])
-                call[0], call[1] = call[0] or texts[0], call[1] or texts[1]
-                call[2] += texts[2]
-        except (TypeError, ValueError, OverflowError, AttributeError):
-            raise _no_answer(self._host) from None
+        for piece in pieces or ():
+            said = piece.get("function") or {}
+            texts = [_text(piece.get("id")), _text(said.get("name")), _text(said.get("arguments"))]
+            num_chars += sum(map(len, texts))
+            call = self._at(piece.get("index"), texts[0])
+            call[0], call[1] = call[0] or texts[0], call[1] or texts[1]
+            call[2] += texts[2]
         if len(self._found) > MAX_CALLS or not all(call[1] for call in self._found):
-            raise _no_answer(self._host)
+            raise ValueError("they are too many, or have no name")
         return num_chars
 
     def _at(self, index: Any, name: str) -> list[str]:
@@ -298,16 +284,10 @@ class _Calls:
         return known
 
     def whole(self) -> list[ToolCall]:
-        """In the order in which they began; one without an id of its own gets one. Raises
-        BrainError where the arguments of one are none."""
+        """In the order in which they began; one without an id of its own gets one."""
         names = set[str]()
         found = []
         for name, function, arguments in self._found:
-            if not _is_object(arguments or "{}"):
-                raise BrainError(
-                    f"The brain at {self._host} called {function[:QUOTED_CHARS]} with arguments "
-                    "that are no JSON object; ask again."
-                )
             name = f"call_{secrets.token_hex(12)}" if name in ("", *names) else name
             names.add(name)
             found.append(ToolCall(name, function, arguments or "{}"))

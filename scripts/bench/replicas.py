@@ -27,7 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +53,6 @@ SAFE = 0.9
 """Of the listeners at whom the first chunk came late: so many are held without one."""
 LATE_SHARE = 0.01
 WHOLE = {"", FinishReason.STOP.value, FinishReason.LENGTH.value}
-
-
-@dataclass(frozen=True)
-class Size:
-    """What one service is: a checkpoint on a CPU, or random weights of the full size on a GPU."""
-
-    checkpoint: Path | None
-    places: int
-    prompt_rows: int
-    codes: int
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -95,26 +85,25 @@ def parts(text: str) -> list[str]:
 def run(args: argparse.Namespace, report: Report) -> None:
     report.go_on()
     report.add(machine=machine(), cpu=cpu_name(), cores=os.cpu_count())
-    places = args.places or (EngineConfig().max_sessions if args.checkpoint else 256)
-    size = Size(args.checkpoint, places, args.prompt_rows, args.codes)
+    args.places = args.places or (EngineConfig().max_sessions if args.checkpoint else 256)
     if args.alone:
-        service = make_service(size)
+        service = make_service(args)
         service.start()
         try:
-            found = grow(Run(args, size, service))
+            found = grow(Run(args, service))
             report.add(alone=found)
             held = max(1, round(SAFE * found["at_first_late_chunk"]))
-            report.add(alone=found | {"hold": hold(Run(args, size, service), held)})
+            report.add(alone=found | {"hold": hold(Run(args, service), held)})
         finally:
             service.close()
     else:
         one = args.one or report.values.get("alone", {}).get("hold", {}).get("listeners")
         if not one:
             raise ConfigError("How many one service carries is not known; run --alone first.")
-        replicated(args, size, one, report)
+        replicated(args, one, report)
 
 
-def make_service(size: Size) -> StartableService:
+def make_service(size: argparse.Namespace) -> StartableService:
     """On the first GPU that this process sees, or on the CPU; not started."""
     if size.checkpoint:
         return build_service(cpu_config(size.checkpoint, size.places))
@@ -138,7 +127,7 @@ def cpu_config(checkpoint: Path, places: int) -> EngineConfig:
     return EngineConfig(checkpoint=checkpoint, device="cpu", max_sessions=places)
 
 
-def application(args: argparse.Namespace, size: Size, version: int) -> Any:
+def application(size: argparse.Namespace, version: int) -> Any:
     """The replicas; those of another version replace them."""
     from ray import serve
 
@@ -148,7 +137,7 @@ def application(args: argparse.Namespace, size: Size, version: int) -> Any:
     from moss_engine.cluster.serve.deployment import application as of_checkpoint
 
     class RandomReplica(Replica):
-        async def __init__(self, size: Size, version: int) -> None:
+        async def __init__(self, size: argparse.Namespace, version: int) -> None:
             self._service: Any = make_service(size)
             self._service.start()
             self._name = serve.get_replica_context().replica_id.unique_id
@@ -161,13 +150,13 @@ def application(args: argparse.Namespace, size: Size, version: int) -> Any:
             replace(cpu_config(size.checkpoint, size.places), max_waiting=16 + version)
         )
         talk = TalkConfig(recogniser="none")
-        return of_checkpoint(args.gpus, config, talk, clones_voices=False, actor_options=resources)
+        return of_checkpoint(size.gpus, config, talk, clones_voices=False, actor_options=resources)
     most = 5 * size.places
-    return as_deployment(RandomReplica, args.gpus, most, resources).bind(size, version)
+    return as_deployment(RandomReplica, size.gpus, most, resources).bind(size, version)
 
 
 def question(
-    size: Size, info: ServiceInfo, listener: int, number: int, sentences: int = 1
+    size: argparse.Namespace, info: ServiceInfo, listener: int, number: int, sentences: int = 1
 ) -> Request:
     """No two have the same session, nor do those of two pages; random replies are as long."""
     seed = 1000 * listener + number
@@ -182,10 +171,8 @@ def question(
 class Run:
     """Listeners of one service in this process, or of replicas in page processes."""
 
-    def __init__(
-        self, args: argparse.Namespace, size: Size, service: StartableService, pages: Any = None
-    ):
-        self.args, self.size, self.service = args, size, service
+    def __init__(self, args: argparse.Namespace, service: StartableService, pages: Any = None):
+        self.args, self.service = args, service
         self._pages: ProcessPoolExecutor | None = pages
         self.gpus = args.gpus if pages else 1
         self.per_s = args.per_s * self.gpus
@@ -195,19 +182,19 @@ class Run:
         per_s = self.per_s
         if self._pages is None:
             done: Future[Crowd] = Future()
-            done.set_result(asyncio.run(listen(self.service, self.size, num, per_s, stay_s)))
+            done.set_result(asyncio.run(listen(self.service, self.args, num, per_s, stay_s)))
             return [done]
         pages = self.args.pages
         shares = [num // pages + (i < num % pages) for i in range(pages)]
         return [
-            self._pages.submit(on_page, listen, self.size, share, per_s / pages, stay_s)
+            self._pages.submit(on_page, listen, self.args, share, per_s / pages, stay_s)
             for share in shares
         ]
 
     def ask_once(self, num: int, number: int) -> Sequence[Future[list[Heard]]]:
         """A long reply for each of so many listeners, from the first page."""
         assert self._pages is not None
-        return [self._pages.submit(on_page, listen_once, self.size, num, number)]
+        return [self._pages.submit(on_page, listen_once, self.args, num, number)]
 
     def busiest(self) -> Any:
         """The card of the replica with the most replies."""
@@ -232,7 +219,7 @@ def merged(parts: Sequence[Future[Crowd]]) -> Crowd:
 
 
 async def listen(
-    service: StartableService, size: Size, num: int, per_s: float, stay_s: float
+    service: StartableService, size: argparse.Namespace, num: int, per_s: float, stay_s: float
 ) -> Crowd:
     info = await service.describe()
     found = await crowd(
@@ -245,7 +232,9 @@ async def listen(
     return found
 
 
-async def listen_once(service: StartableService, size: Size, num: int, number: int) -> list[Heard]:
+async def listen_once(
+    service: StartableService, size: argparse.Namespace, num: int, number: int
+) -> list[Heard]:
     """So many long replies, all asked for at once."""
     info = await service.describe()
     asked = [question(size, info, index, number, SENTENCES) for index in range(num)]
@@ -274,7 +263,7 @@ def on_page(what: Callable[..., Coroutine[Any, Any, Any]], *given: Any) -> Any:
     return asyncio.run(what(_page, *given))
 
 
-def replicated(args: argparse.Namespace, size: Size, one: int, report: Report) -> None:
+def replicated(args: argparse.Namespace, one: int, report: Report) -> None:
     """Replicas on this machine, each part in turn; one that fails leaves the others."""
     import ray
     from ray import serve
@@ -283,13 +272,13 @@ def replicated(args: argparse.Namespace, size: Size, one: int, report: Report) -
     from moss_engine.cluster.serve.deployment import NAME
 
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
-        start_machine(args.gpus, 0 if size.checkpoint else args.gpus, Path(folder))
-        service = ClusterService(serve_here(application(args, size, 0)))
+        start_machine(args.gpus, 0 if args.checkpoint else args.gpus, Path(folder))
+        service = ClusterService(serve_here(application(args, 0)))
         service.start()
         address = ray.get_runtime_context().gcs_address
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(args.pages, spawn, open_page, (address,)) as pages:
-            run_ = Run(args, size, service, pages)
+            run_ = Run(args, service, pages)
             merged(run_.begin(2 * args.gpus, 10.0))  # what is made at first use is made here
             for version, part in enumerate(args.parts, 1):
                 name, _, share = part.partition(":")
@@ -303,7 +292,7 @@ def replicated(args: argparse.Namespace, size: Size, one: int, report: Report) -
                 elif name == "deaths":
                     found = deaths(run_, args.gpus * one, int(share))
                 else:
-                    new = application(args, size, version)
+                    new = application(args, version)
                     found = upgrade(run_, num, lambda: serve.run(new, name=NAME, route_prefix=None))  # noqa: B023
                 report.say(f"{part}: {json.dumps(found)}")
                 report.add(**{part: found})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +17,7 @@ from moss_engine.cluster.voices import OwnVoices
 from tests.cluster.cluster_support import clustered, listen
 from tests.fakes import Clock, FakeCodec
 from tests.service.service_support import PATIENCE_S, ask
+from tests.ui.page_support import soon
 
 WAVE, RATE_HZ, CODES = np.ones(10, np.float32), 16_000, (1, 2)
 
@@ -92,14 +92,6 @@ class Codec(FakeCodec):
         return len(self.voices) - 1
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async def poll() -> None:
-        while not condition():
-            await asyncio.sleep(0.005)
-
-    await asyncio.wait_for(poll(), PATIENCE_S)
-
-
 def test_a_voice_that_no_reply_uses_is_forgotten_learned_again_and_can_be_taken_back():
     codec, clock = Codec(), Clock()
 
@@ -110,10 +102,10 @@ def test_a_voice_that_no_reply_uses_is_forgotten_learned_again_and_can_be_taken_
         clock.now_s += VOICE_KEPT_S
         await listen(cluster.service, spoken)
         clock.now_s += 1.0
-        await until(lambda: codec.num_own == 1)
+        assert await soon(lambda: codec.num_own == 1)
         assert codec.voices[1:] == (made.name,), "that of the other one"
         clock.now_s += VOICE_KEPT_S
-        await until(lambda: not codec.num_own)
+        assert await soon(lambda: not codec.num_own)
         heard = await listen(cluster.service, replace(spoken, request_id="again"))
         assert codec.num_own == 1
         await cluster.service.remove_voice("s")

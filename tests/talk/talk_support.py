@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from moss_engine.api.events import AudioChunk, Event, TextDelta
+from moss_engine.api.events import Event, TextDelta
 from moss_engine.api.request import Message, Request, Speech, Text
 from moss_engine.api.transcript import Transcript
 from moss_engine.talk.answer import Part, Question
@@ -63,11 +61,5 @@ def words(events: list[Event]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta)).strip()
 
 
-def sound(events: list[Event]) -> np.ndarray:
-    """All samples, which must follow each other without a gap."""
-    chunks = [event for event in events if isinstance(event, AudioChunk)]
-    position = 0
-    for chunk in chunks:
-        assert chunk.start_sample == position, "the sound has a gap"
-        position += len(chunk.samples)
-    return np.concatenate([chunk.samples for chunk in chunks]) if chunks else np.zeros(0)
+async def all_of(events: AsyncIterator[Event]) -> list[Event]:
+    return [event async for event in events]

@@ -24,7 +24,8 @@ from moss_engine.config import TalkConfig
 from moss_engine.talk import llm as module
 from moss_engine.talk.answer import Question, Reached, Say
 from moss_engine.talk.llm import SYSTEM, ChatServer, Llm
-from tests.talk.talk_support import asking, sound, talking, words
+from tests.service.service_support import heard
+from tests.talk.talk_support import all_of, asking, talking, words
 from tests.ui.page_support import free_port, soon
 
 PATIENCE_S = 30.0
@@ -161,7 +162,7 @@ async def test_the_first_sentence_is_said_while_the_second_is_thought(llm, chat)
             chat.go_on.set()
     assert words(events) == "It is noon. Have a rest." and len(below.requests) == 2
     assert [e.stage for e in events if isinstance(e, Thought)] == ["first_token", "first_sentence"]
-    assert len(sound(events)) and events[-1].reason is FinishReason.STOP
+    assert len(heard(events)) and events[-1].reason is FinishReason.STOP
 
 
 async def test_stop_hangs_up_on_the_server(llm, chat):
@@ -174,16 +175,12 @@ async def test_stop_hangs_up_on_the_server(llm, chat):
     service, below = talking(llm)
     reply = await service.submit(asking())
     async with aclosing(reply.events()) as events:
-        taking = asyncio.ensure_future(_all(events))
+        taking = asyncio.ensure_future(all_of(events))
         assert await soon(lambda: chat.asked)
         await service.cancel_session("visitor")
         told = await taking
     assert isinstance(told[-1], Finished) and told[-1].reason is FinishReason.CANCELLED
     assert await soon(chat.left.is_set), "the request went on" and below.requests == []
-
-
-async def _all(events) -> list:
-    return [event async for event in events]
 
 
 def status(code: int, body: bytes = b"{}", kind: str = "application/json"):

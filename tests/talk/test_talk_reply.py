@@ -33,22 +33,19 @@ from moss_engine.api.service import hear, stream
 from moss_engine.talk.answer import Reached, Say
 from moss_engine.talk.reply import Writing
 from moss_engine.talk.service import TalkingService
-from tests.talk.talk_support import HEARD, Written, asking, sound, talking, words
+from tests.service.service_support import heard
+from tests.talk.talk_support import HEARD, Written, all_of, asking, talking, words
 from tests.ui.page_support import DEFAULTS, INFO, PATIENCE_S, RATE_HZ, signal, soon
 
 TWO = [Reached("first_sentence"), Say("It is noon."), Say("Have a rest.", 0.8)]
 
 
-async def listen(service, request) -> list:
-    return [event async for event in stream(service, request)]
-
-
 async def test_the_parts_are_one_reply():
     service, below = talking(Written(list(TWO)))
-    events = await listen(service, asking())
+    events = await all_of(stream(service, asking()))
     assert words(events) == "It is noon. Have a rest."
     once = signal(1.0, seed=DEFAULTS.seed)
-    assert np.array_equal(sound(events), np.concatenate([once, once]))
+    assert np.array_equal(heard(events), np.concatenate([once, once]))
     assert {event.request_id for event in events} == {"asked"}
     times = [event.time_s for event in events]
     assert times == sorted(times)
@@ -72,7 +69,7 @@ async def test_the_parts_are_one_reply():
 async def test_what_was_heard_comes_first_and_is_what_is_asked():
     answerer = Written([Say("Noon.")])
     service, _ = talking(answerer)
-    events = await listen(service, asking("talk"))
+    events = await all_of(stream(service, asking("talk")))
     assert isinstance(events[1], Transcribed) and events[1].transcript == HEARD
     assert answerer.asked[0].text == HEARD.text
 
@@ -83,16 +80,16 @@ async def test_speech_that_the_checkpoint_understands_goes_on_with_its_transcrip
     service = TalkingService(below, below.info, Written())
     speech = Speech((1, 2, 3), HEARD)
     asked = replace(asking(), mode="listen", messages=(Message("user", speech),))
-    events = await listen(service, asked)
+    events = await all_of(stream(service, asked))
     assert isinstance(events[1], Transcribed) and events[1].transcript == HEARD
-    assert below.requests[0].messages[-1].content == speech and len(sound(events))
+    assert below.requests[0].messages[-1].content == speech and len(heard(events))
     assert (await hear(below, np.zeros(1600, np.float32), 16_000)).codes == (0, 0)
 
 
-async def test_a_written_answer_makes_no_sound():
+async def test_a_written_answer_makes_no_heard():
     service, below = talking(Written(list(TWO)))
-    events = await listen(service, asking("talk-written"))
-    assert words(events) == "It is noon. Have a rest." and not len(sound(events))
+    events = await all_of(stream(service, asking("talk-written")))
+    assert words(events) == "It is noon. Have a rest." and not len(heard(events))
     assert below.requests == [] and isinstance(events[-1], Finished)
 
 
@@ -100,7 +97,7 @@ async def test_history_is_words():
     answerer = Written([Say("Noon.")])
     service, _ = talking(answerer)
     before = (Message("user", Text("Hi.")), Message("assistant", Text("Hello.")))
-    await listen(service, behind(*before))
+    await all_of(stream(service, behind(*before)))
     assert answerer.asked[0].before == before
 
 
@@ -134,25 +131,25 @@ async def test_who_leaves_stops_all_of_it():
 
 async def test_an_error_of_the_thinker_is_the_last_word_and_what_was_said_stays():
     service, _ = talking(Written([Say("One."), BusyError("The brain is busy; ask again.")]))
-    events = await listen(service, asking())
+    events = await all_of(stream(service, asking()))
     assert isinstance(events[-1], Failed) and events[-1].message == "The brain is busy; ask again."
-    assert len(sound(events)) == RATE_HZ and words(events) == "One."
+    assert len(heard(events)) == RATE_HZ and words(events) == "One."
 
 
 async def test_an_error_that_nobody_foresaw_ends_the_reply_and_is_logged(caplog):
     service, _ = talking(Written([Say("One."), ZeroDivisionError("of the thinker")]))
-    events = await asyncio.wait_for(listen(service, asking()), PATIENCE_S)
+    events = await asyncio.wait_for(all_of(stream(service, asking())), PATIENCE_S)
     assert isinstance(events[-1], Failed) and events[-1].code == "E_ENGINE"
     assert events[-1].message.endswith("; ask again.") and words(events) == "One."
     assert "ZeroDivisionError: of the thinker" in caplog.text
-    again = await asyncio.wait_for(listen(service, asking()), PATIENCE_S)
+    again = await asyncio.wait_for(all_of(stream(service, asking())), PATIENCE_S)
     assert isinstance(again[-1], Failed), "the place was not given back"
 
 
 async def test_an_error_of_the_voice_is_the_last_word():
     service, below = talking(Written([Say("One.")]))
     below.script.error = EngineFaultError("The voice is gone; restart the program.")
-    events = await listen(service, asking())
+    events = await all_of(stream(service, asking()))
     assert isinstance(events[-1], Failed) and events[-1].code == "E_ENGINE"
 
 
@@ -161,7 +158,7 @@ async def test_the_next_part_waits_for_a_listener_who_is_far_behind():
     service, below = talking(Written(parts))
     reply = await service.submit(asking())
     async with aclosing(reply.events(acknowledge=False)) as told:
-        taking = asyncio.ensure_future(_all(told))
+        taking = asyncio.ensure_future(all_of(told))
         assert await soon(lambda: len(below.requests) >= 11)
         await asyncio.sleep(0.3)
         assert len(below.requests) in (11, 12), "more than run_ahead_s of sound was made"
@@ -169,10 +166,6 @@ async def test_the_next_part_waits_for_a_listener_who_is_far_behind():
         assert await soon(lambda: len(below.requests) >= 16)
         reply.cancel()
         await taking
-
-
-async def _all(events) -> list:
-    return [event async for event in events]
 
 
 async def test_requests_that_cannot_be_answered_are_refused():
@@ -194,14 +187,14 @@ async def test_places_are_bounded_and_given_back():
         await service.submit(asking(request_id="more", session_id="more"))
     for reply in replies:
         reply.cancel()
-        await _all(reply.events())
+        await all_of(reply.events())
     assert await service.submit(asking(request_id="more", session_id="more"))
 
 
 async def hearing_of(service, request_id: str, session_id: str) -> asyncio.Task:
     """Somebody who listens to an answer."""
     reply = await service.submit(asking(request_id=request_id, session_id=session_id))
-    return asyncio.ensure_future(_all(reply.events()))
+    return asyncio.ensure_future(all_of(reply.events()))
 
 
 async def test_at_full_load_a_second_question_takes_the_place_of_the_first():

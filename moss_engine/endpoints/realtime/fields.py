@@ -105,15 +105,20 @@ class SessionAudio(OpenBody):
     output: AudioOutput | None = None
 
 
-class SessionFields(OpenBody):
-    type: Literal["realtime", "transcription"] | None = None
-    model: str | None = None
+class AnswerFields(OpenBody):
+    """How answers are to be, of a session or of one response."""
+
     instructions: str | None = None
     output_modalities: Modalities | None = None
-    audio: SessionAudio | None = None
     max_output_tokens: MaxTokens | None = None
     tools: FlatTools | None = None
     tool_choice: AnyFlatChoice | None = None
+
+
+class SessionFields(AnswerFields):
+    type: Literal["realtime", "transcription"] | None = None
+    model: str | None = None
+    audio: SessionAudio | None = None
 
 
 class InputText(OpenBody):
@@ -206,18 +211,13 @@ class ResponseAudio(OpenBody):
 Metadata = dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]]
 
 
-class ResponseFields(OpenBody):
+class ResponseFields(AnswerFields):
     """`conversation` and `input` would make another answer than the one to what was said."""
 
     conversation: Literal["auto"] | None = None
     input: Annotated[list[None], Field(max_length=0)] | None = None
-    instructions: str | None = None
-    output_modalities: Modalities | None = None
     audio: ResponseAudio | None = None
-    max_output_tokens: MaxTokens | None = None
     metadata: Annotated[Metadata, Field(max_length=16)] | None = None
-    tools: FlatTools | None = None
-    tool_choice: AnyFlatChoice | None = None
 
 
 class Event(OpenBody):

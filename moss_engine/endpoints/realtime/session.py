@@ -13,6 +13,7 @@ from moss_engine.endpoints.bodies import without_effect
 from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.functions import FlatChoice, FlatTool, offered
 from moss_engine.endpoints.realtime.fields import (
+    AnswerFields,
     AudioInput,
     AudioOutput,
     ResponseFields,
@@ -70,17 +71,9 @@ class Session:
 
     def updated(self, fields: SessionFields) -> Session:
         """With what a client set; fields that it left out stay as they are."""
-        said, heard = fields.output_modalities, fields.audio and fields.audio.input
-        session = self._with(
-            transcription=fields.type and fields.type == "transcription",
-            speaks=said and "audio" in said,
-            instructions=fields.instructions,
-            tools=None if fields.tools is None else tuple(fields.tools),
-            tool_choice=fields.tool_choice,
-            **_sound((fields.audio and fields.audio.output) or AudioOutput()),
-        )
-        if "max_output_tokens" in fields.model_fields_set:
-            session = replace(session, max_rows=rows_of(fields.max_output_tokens))
+        heard = fields.audio and fields.audio.input
+        session = self._answering(fields, fields.audio and fields.audio.output)
+        session = session._with(transcription=fields.type and fields.type == "transcription")
         if heard is not None:
             session = replace(session, **_turns(heard))
             session = session._with(hears_as=heard.format and heard.format.type)
@@ -90,18 +83,25 @@ class Session:
 
     def answering(self, fields: ResponseFields) -> Session:
         """As one response is asked for; fields that were left out are as the session has them."""
-        said, max_tokens = fields.output_modalities, fields.max_output_tokens
+        session = self._answering(fields, fields.audio and fields.audio.output)
+        return replace(session, metadata=fields.metadata)
+
+    def _answering(
+        self, fields: AnswerFields, sound: AudioOutput | ResponseOutput | None
+    ) -> Session:
+        said = fields.output_modalities
         session = self._with(
             speaks=said and "audio" in said,
             instructions=fields.instructions,
             tools=None if fields.tools is None else tuple(fields.tools),
             tool_choice=fields.tool_choice,
-            max_rows=rows_of(max_tokens),
-            **_sound((fields.audio and fields.audio.output) or ResponseOutput()),
+            voice=sound and sound.voice,
+            sounds_as=sound and sound.format and sound.format.type,
+            speed=sound.speed if isinstance(sound, AudioOutput) else None,
         )
-        if max_tokens == "inf":
-            session = replace(session, max_rows=None)
-        return replace(session, metadata=fields.metadata)
+        if (rows := fields.max_output_tokens) is not None:
+            session = replace(session, max_rows=rows if isinstance(rows, int) else None)
+        return session
 
     def _with(self, **changes: Any) -> Session:
         """What is None stays as it is."""
@@ -169,11 +169,6 @@ class Session:
         }
 
 
-def _sound(said: AudioOutput | ResponseOutput) -> dict[str, Any]:
-    speed = said.speed if isinstance(said, AudioOutput) else None
-    return {"sounds_as": said.format and said.format.type, "voice": said.voice, "speed": speed}
-
-
 def _turns(said: AudioInput) -> dict[str, Any]:
     """How turns are found, and whether they are written down, as far as that is said."""
     changes: dict[str, Any] = {}
@@ -209,10 +204,6 @@ def _seconds(ms: int | None, usual_s: float | None) -> float | None:
 def warning(ignored: list[str] | None) -> dict[str, list[str]]:
     """What tells of fields that have no effect."""
     return {"warnings": ignored} if ignored else {}
-
-
-def rows_of(max_tokens: int | str | None) -> int | None:
-    return max_tokens if isinstance(max_tokens, int) else None
 
 
 def settled(

@@ -131,59 +131,32 @@ def needs_of(pattern: re.Pattern[str]) -> tuple[tuple[str, ...], ...]:
 
 
 def _needs(tree: Any, *, caseless: bool) -> Iterator[tuple[str, ...]]:
-    """Of a sequence: of the texts that stand side by side in it, and of its parts."""
+    """Of a sequence: of the signs that stand side by side in it, and of its parts."""
     side_by_side = [""]
     for kind, value in tree:
-        texts = _texts(kind, value, caseless=caseless)
-        if texts is not None and len(side_by_side) * len(texts) <= MAX_TEXTS:
-            side_by_side = [first + text for first, text in product(side_by_side, texts)]
-            continue
-        yield from _parts_needs(kind, value, caseless=caseless)
-        if kind not in WITHOUT_WIDTH:
-            yield from _shortest(side_by_side)
-            side_by_side = texts or [""]
-    yield from _shortest(side_by_side)
+        signs = _signs(kind, value, caseless=caseless)
+        if kind not in WITHOUT_WIDTH and len(side_by_side) * len(signs) not in range(1, MAX_TEXTS):
+            if side_by_side[0]:
+                yield tuple(side_by_side)
+            side_by_side = [""]
+        if signs:
+            side_by_side = [first + sign for first, sign in product(side_by_side, signs)]
+        else:
+            yield from _parts_needs(kind, value, caseless=caseless)
+    if side_by_side[0]:
+        yield tuple(side_by_side)
 
 
-def _shortest(texts: list[str]) -> Iterator[tuple[str, ...]]:
-    """Without those that hold another one."""
-    if all(texts):
-        kept = [text for text in texts if not any(o in text and o != text for o in texts)]
-        yield tuple(dict.fromkeys(kept))
-
-
-def _texts(kind: Any, value: Any, *, caseless: bool) -> list[str] | None:
-    """All that a part of a pattern may stand for; None where those are too many."""
-    if kind is parser.LITERAL:
-        sign = chr(value)
-        return None if caseless and sign.lower() != sign.upper() else [sign]
-    found: list[str] | None = None
-    if kind is parser.IN and all(one is parser.LITERAL for one, _ in value):
-        found = _all_texts([[one] for one in value], caseless=caseless)
-    elif kind is parser.BRANCH:
-        found = _all_texts(value[1], caseless=caseless)
-    elif kind is parser.SUBPATTERN:
-        found = _all_texts([value[3]], caseless=_caseless(value, caseless))
-    elif kind in REPEATS and value[:2] == (0, 1):
-        found = _all_texts([value[2], []], caseless=caseless)
-    return None if found is None or len(found) > MAX_TEXTS else found
-
-
-def _all_texts(branches: list[Any], *, caseless: bool) -> list[str] | None:
-    found: list[str] = []
-    for branch in branches:
-        texts = [""]
-        for kind, value in branch:
-            part = _texts(kind, value, caseless=caseless)
-            if part is None or len(texts) * len(part) > MAX_TEXTS:
-                return None
-            texts = [first + text for first, text in product(texts, part)]
-        found += texts
-    return found
+def _signs(kind: Any, value: Any, *, caseless: bool) -> list[str]:
+    """All that a part of one sign may stand for; none where those are too many."""
+    listed = [(kind, value)] if kind is not parser.IN else value
+    signs = [chr(sign) for what, sign in listed if what is parser.LITERAL]
+    cased = caseless and any(sign.lower() != sign.upper() for sign in signs)
+    return [] if cased or not len(listed) == len(signs) < MAX_TEXTS else signs
 
 
 def _parts_needs(kind: Any, value: Any, *, caseless: bool) -> Iterator[tuple[str, ...]]:
-    """What a part needs whose texts are too many to be listed."""
+    """What a part needs that is more than a sign."""
     if kind is parser.SUBPATTERN:
         yield from _needs(value[3], caseless=_caseless(value, caseless))
     elif kind is parser.ASSERT:
@@ -198,7 +171,7 @@ def _parts_needs(kind: Any, value: Any, *, caseless: bool) -> Iterator[tuple[str
             ]
             texts = list(dict.fromkeys(text for needs in best for text in needs))
             if len(texts) <= MAX_TEXTS:
-                yield from _shortest(texts)
+                yield tuple(texts)
 
 
 def _caseless(subpattern: tuple[Any, int, int, Any], outside: bool) -> bool:

@@ -7,10 +7,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from moss_engine.api.errors import ReplicasLostError
 from moss_engine.api.events import Event, Failed, Finished
@@ -61,10 +61,11 @@ class Member:
     whether it was taken out or died.
     """
 
-    def __init__(self, card: Card, fleet: Fleet, now_s: float):
+    def __init__(self, card: Card, fleet: Fleet, page: str, now_s: float):
         self.card = card
+        self._page = page
         self.name = card.name
-        self.remote = fleet.remote(card.name)
+        self._remote = fleet.remote(card.name)
         self.gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.load = UNHEARD
         self.heard_s = now_s
@@ -80,12 +81,12 @@ class Member:
             if news.request_id in self._heard:
                 self._heard[news.request_id].put_nowait(news)
 
-    async def reply(self, page: str, request: Request) -> AsyncGenerator[Event | Refusal, None]:
+    async def reply(self, request: Request) -> AsyncGenerator[Event | Refusal, None]:
         """A `Refusal`, or all events of a reply; leaving early stops it. It waits for ever where
         the replica is gone."""
         name, over = request.request_id, False
         queue = self._heard[name] = asyncio.Queue()
-        asked = asyncio.ensure_future(self.remote.ask(page, request))
+        asked = asyncio.ensure_future(self._remote.ask(self._page, request))
         try:
             await asyncio.shield(asked)
             while not over:
@@ -95,16 +96,28 @@ class Member:
         finally:
             del self._heard[name]
             if not over:
-                stopping = asyncio.ensure_future(self._stop(page, name, asked))
+                stopping = asyncio.ensure_future(self._stop(name, asked))
                 self._stopping.add(stopping)
                 stopping.add_done_callback(self._stopping.discard)
 
-    async def _stop(self, page: str, name: str, asked: asyncio.Future[None]) -> None:
+    async def _stop(self, name: str, asked: asyncio.Future[None]) -> None:
         try:
             await asked  # a call may overtake the one before it
-            await self.remote.note(page, {}, (name,))
+            await self.note({}, (name,))
         except ReplicaLostError:
             return  # then nothing is left to be stopped
+
+    def news(self) -> AsyncGenerator[Load | Parcel, None]:
+        """As `Remote.news`."""
+        return self._remote.news(self._page)
+
+    async def note(self, taken: Mapping[str, int], stopped: Sequence[str]) -> None:
+        """As `Remote.note`."""
+        await self._remote.note(self._page, taken, stopped)
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """What a method of `SpeechService` gives there; raises its MossError."""
+        return (await self._remote.call(self._page, method, *arguments)).result()
 
     def leave(self, why: str, *, retired: bool = False) -> None:
         if not self.gone.done():
@@ -283,7 +296,7 @@ class Members:
         known = {card.name: card for card in cards if card.name not in others}
         for name, card in known.items():
             if name not in self._watching:
-                member = Member(card, self._fleet, self._clock())
+                member = Member(card, self._fleet, self._page, self._clock())
                 self._watching[name] = asyncio.ensure_future(self._watch(member))
         for member in self.all:
             member.away = member.away or member.name not in known
@@ -291,7 +304,7 @@ class Members:
     async def _watch(self, member: Member) -> None:
         try:
             while not member.gone.done():
-                async with aclosing(member.remote.news(self._page)) as news:
+                async with aclosing(member.news()) as news:
                     async for told in news:
                         if isinstance(told, Load):
                             self._hear(member, told)

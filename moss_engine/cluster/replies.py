@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -14,7 +13,6 @@ from moss_engine.api.errors import (
     BusyError,
     EngineFaultError,
     MossError,
-    ParameterError,
     ReplicasLostError,
     ReplyFaultError,
     ShuttingDownError,
@@ -38,6 +36,7 @@ from moss_engine.api.request import Progress, Request, SpeechState
 from moss_engine.api.tokens import Row, SpecialIds, code_of
 from moss_engine.cluster.fleet import Refusal, ReplicaLostError
 from moss_engine.cluster.members import Member, Members, unless_gone
+from moss_engine.service.replies import OpenReplies, OpenReply
 from moss_engine.service.speech_worker import LocalReplyStream
 
 
@@ -118,40 +117,23 @@ Prepare = Callable[[Request, Member, bool], Awaitable[Request]]
 News = AsyncGenerator[Event | Refusal, None]
 
 
-class ClusterReply:
-    """A reply on its way from replicas to `stream`, its listener's end. `start` begins it, `run`
-    is the rest of its life, both on the cluster's event loop.
+class ClusterReply(OpenReply):
+    """A reply on its way from replicas to its listener. `start` begins it, `run` is the rest of its
+    life, both on the cluster's event loop.
 
-    `prepare` writes a request as a replica knows it, which is to learn its own voice again where
-    the last argument says so. `patience_s` is how long a reply that lost its
-    replica waits for another. `member` is where it is made now, under the name `sent_id`, and
-    `noted_samples` what it knows the listener to have taken. `cancelled` is set by others,
-    `outcome` is a FinishReason's value or "failed" when it is over.
+    `member` is where it is made now, under the name `sent_id`, and
+    `noted_samples` what it knows the listener to have taken.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        stream: LocalReplyStream,
-        members: Members,
-        page: str,
-        prepare: Prepare,
-        patience_s: float,
-        ids: SpecialIds,
-    ):
-        self.request = request
-        self.stream = stream
+    def __init__(self, request: Request, stream: LocalReplyStream, replies: Replies):
+        super().__init__(request, stream, None)
+        self._replies, self._members = replies, replies.members
         self.member: Member | None = None
         self.sent_id = request.request_id
         self.noted_samples = 0
         self.num_resumes = 0
-        self.cancelled = self.is_preferred = False
-        self.outcome: str | None = None
-        self._members = members
-        self._page = page
-        self._prepare = prepare
-        self._patience_s = patience_s
-        self._course = ReplyProgress(request.request_id, ids)
+        self.is_preferred = False
+        self._course = ReplyProgress(request.request_id, replies.info.ids)
         self._news: News | None = None
         self._num_asked = self._num_deaths = 0
 
@@ -176,15 +158,12 @@ class ClusterReply:
             self.end()
 
     def _fail(self, error: MossError) -> None:
-        num_rows, elapsed_s = self._course.num_rows, self._now_s()
-        name = self.request.request_id
-        self._put(Failed(name, elapsed_s, num_rows, error.code, str(error)))
+        self._put(self.failed(error))
 
     def end(self) -> None:
         """The last word for a reply that has none: it was stopped."""
         rows, elapsed_s = self._course.rows, self._now_s()
-        reason = FinishReason.CANCELLED
-        self._put(Finished(self.request.request_id, elapsed_s, len(rows), reason, rows))
+        self._put(Finished(self.request_id, elapsed_s, len(rows), FinishReason.CANCELLED, rows))
 
     async def _place(self) -> None:
         """Have a replica accept the request, or what is left of it."""
@@ -214,13 +193,13 @@ class ClusterReply:
         """Send the request to a replica; returns its refusal."""
         progress = self._course.progress(self.stream.taken_samples) if self.num_resumes else None
         self._num_asked += 1  # a replica may still be busy with what it was asked before
-        self.sent_id = f"{self.request.request_id}~{self._num_asked}{member.name}"
+        self.sent_id = f"{self.request_id}~{self._num_asked}{member.name}"
         request = replace(self.request, request_id=self.sent_id, progress=progress, moves=True)
         member.num_sent += 1
         news = None
         try:
-            request = await unless_gone(member, self._prepare(request, member, teaches))
-            news = member.reply(self._page, request)
+            request = await unless_gone(member, self._replies.prepare(request, member, teaches))
+            news = member.reply(request)
             first = await unless_gone(member, anext(news))
             if isinstance(first, Refusal):
                 raise first.error
@@ -241,7 +220,7 @@ class ClusterReply:
         self._course.begin(elapsed_s, resumes=self.num_resumes > 0)
         self.is_preferred = self._members.is_preferred(self.request.session_id, member)
         placed = Placed(
-            self.request.request_id,
+            self.request_id,
             elapsed_s,
             self._course.num_rows,
             member.name,
@@ -281,12 +260,13 @@ class ClusterReply:
     async def _resume(self) -> None:
         """Place what is left of the reply, as soon as a replica takes it; or it was stopped."""
         self.num_resumes += 1
+        self._replies.num_resumes += 1
         if self._num_deaths > MAX_DEATHS:
             raise ReplicasLostError(
                 f"{self._num_deaths} replicas were lost while they made this reply; ask again."
             )
         log.warning("a reply goes on at another replica behind %d rows", self._course.num_rows)
-        end_s, waits = self.stream.elapsed_s() + self._patience_s, False
+        end_s, waits = self.stream.elapsed_s() + self._replies.patience_s, False
         while not self.cancelled:
             try:
                 await self._place()
@@ -300,7 +280,7 @@ class ClusterReply:
                 await self._members.change(BETWEEN_TRIES_S)
 
     def _wait(self) -> None:
-        self._put(Waiting(self.request.request_id, self._now_s(), self._course.num_rows))
+        self._put(Waiting(self.request_id, self._now_s(), self._course.num_rows))
 
     def _now_s(self) -> float:
         return self._course.not_before(self.stream.elapsed_s())
@@ -311,8 +291,11 @@ class ClusterReply:
             self._put(told)
 
     def _put(self, event: Event) -> None:
-        if self.stream.put(event) and isinstance(event, Finished | Failed):
-            self.outcome = event.reason.value if isinstance(event, Finished) else "failed"
+        self.num_rows = event.num_rows
+        if isinstance(event, Finished | Failed):
+            self._replies.open.finish(event)
+        else:
+            self.stream.put(event)
 
     def _leave(self) -> None:
         if self.member is not None:
@@ -327,96 +310,75 @@ async def _close(news: News | None) -> None:
 
 TICK_S = 0.1
 SIGN_OF_LIFE_S = 1.0
-CLOSED = "The service is shutting down; try again when it is back."
 
 
 class Replies:
     """Belongs to the cluster's event loop; `run` is its life.
 
     `num_placed`, `num_preferred` and `num_resumes` count replies that were accepted, those of them
-    by the replica that knows their conversation, and how often one went on elsewhere.
+    by the replica that knows their conversation, and how often one went on elsewhere. `prepare`
+    writes a request as a replica knows it, which is to learn its own voice again where the last
+    argument says so; `patience_s` is how long a reply that lost its replica waits for another.
     """
 
     def __init__(
         self,
         members: Members,
-        page: str,
         prepare: Prepare,
         info: ServiceInfo,
         patience_s: float,
         clock: Callable[[], float],
     ):
-        self.outcomes: Counter[str] = Counter()
-        self.num_placed = self.num_preferred = self._num_resumes = 0
-        self.draining = False
-        self._members = members
-        self._page = page
-        self._prepare = prepare
-        self._info = info
-        self._patience_s = patience_s
+        self.num_placed = self.num_preferred = self.num_resumes = 0
+        self.open = OpenReplies[ClusterReply]()
+        self.open.accepting = True
+        self.members = members
+        self.prepare = prepare
+        self.info = info
+        self.patience_s = patience_s
         self._clock = clock
-        self._open: dict[str, ClusterReply] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._noting: dict[str, asyncio.Task[None]] = {}
         self._noted_s: dict[str, float] = {}
         self._loop = asyncio.get_running_loop()
 
-    @property
-    def num_resumes(self) -> int:
-        return self._num_resumes + sum(reply.num_resumes for reply in self._open.values())
-
     async def submit(self, request: Request) -> LocalReplyStream:
         """As `SpeechService.submit`."""
-        if self.draining:
-            raise ShuttingDownError(CLOSED)
-        if request.request_id in self._open:
-            raise ParameterError(
-                "request_id is that of an open request; give every request its own."
-            )
         stream = LocalReplyStream(
             request.request_id,
             clock=self._clock,
             cancel=self.cancel,
             on_taken=lambda: None,  # told with the next tick
         )
-        reply = ClusterReply(
-            request,
-            stream,
-            self._members,
-            self._page,
-            self._prepare,
-            self._patience_s,
-            self._info.ids,
-        )
-        self._open[request.request_id] = reply
+        reply = ClusterReply(request, stream, self)
+        self.open.add(reply)
         try:
             await reply.start()
         except BaseException:
-            del self._open[request.request_id]
-            self.outcomes["refused"] += 1
+            self.open.refuse(reply)
             raise
         self.num_placed += 1
         self.num_preferred += reply.is_preferred
-        task = asyncio.ensure_future(self._run(reply))
+        task = asyncio.ensure_future(reply.run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return stream
 
     def cancel_session(self, session_id: str) -> None:
-        for reply in list(self._open.values()):
+        for reply in self.open.all():
             if reply.request.session_id == session_id:
-                self._cancel(reply.request.request_id)
+                self._cancel(reply.request_id)
 
     async def drain(self, timeout_s: float) -> None:
         """Refuse new replies, give the open ones `timeout_s`, then stop the rest."""
-        self.draining = True
+        self.open.accepting = False
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
-        for request_id in list(self._open):
-            self._cancel(request_id)
+        for reply in self.open.all():
+            self._cancel(reply.request_id)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=2.0)
-        for reply in list(self._open.values()):
+        for reply in self.open.all():
             reply.end()
 
     async def run(self) -> None:
@@ -424,31 +386,24 @@ class Replies:
         while True:
             await asyncio.sleep(TICK_S)
             now_s = self._clock()
-            for reply in list(self._open.values()):
-                if reply.stream.lease_lost(now_s, self._info.lease_s):
-                    self._cancel(reply.request.request_id)
-            serving = [reply.member for reply in self._open.values() if reply.member]
+            replies = self.open.all()
+            for reply in replies:
+                if reply.stream.lease_lost(now_s, self.info.lease_s):
+                    self._cancel(reply.request_id)
+            serving = [reply.member for reply in replies if reply.member]
             members = {member.name: member for member in serving}
             self._noted_s = {n: at_s for n, at_s in self._noted_s.items() if n in members}
             for member in members.values():
                 self._note(member, now_s)
-
-    async def _run(self, reply: ClusterReply) -> None:
-        try:
-            await reply.run()
-        finally:
-            self._open.pop(reply.request.request_id, None)
-            self._num_resumes += reply.num_resumes
-            self.outcomes[reply.outcome or "failed"] += 1
 
     def cancel(self, request_id: str) -> None:
         """Stop a reply; does nothing if it is over or unknown. From any thread."""
         self._loop.call_soon_threadsafe(self._cancel, request_id)
 
     def _cancel(self, request_id: str) -> None:
-        reply = self._open.get(request_id)
+        reply = self.open.get(request_id)
         if reply is not None and not reply.cancelled:
-            reply.cancelled = True
+            reply.cancel("stopped")
             if reply.member is not None:
                 task = asyncio.ensure_future(self._send(reply.member, {}, (reply.sent_id,)))
                 self._tasks.add(task)
@@ -459,7 +414,7 @@ class Replies:
         if member.name in self._noting:
             return
         taken = {}
-        for reply in self._open.values():
+        for reply in self.open.all():
             samples = reply.stream.taken_samples
             if reply.member is member and samples != reply.noted_samples:
                 taken[reply.sent_id] = reply.noted_samples = samples
@@ -472,9 +427,9 @@ class Replies:
 
     async def _send(self, member: Member, taken: dict[str, int], stopped: tuple[str, ...]) -> None:
         try:
-            await member.remote.note(self._page, taken, stopped)
+            await member.note(taken, stopped)
         except ReplicaLostError as error:
-            self._members.lost(member, error)
+            self.members.lost(member, error)
 
 
 def scaled_info(info: ServiceInfo, num_replicas: int) -> ServiceInfo:
@@ -492,7 +447,8 @@ def total_stats(members: Members, replies: Replies) -> ServiceStats:
     stats = [member.load.stats for member in members.all]
     names = EngineStats.__dataclass_fields__
     engine = EngineStats(*(sum(getattr(one.engine, name) for one in stats) for name in names))
-    state = "draining" if replies.draining else "ready" if members.has_ready else "stalled"
+    state = "ready" if members.has_ready else "stalled"
+    state = state if replies.open.accepting else "draining"
     cluster = ClusterStats(
         tuple(map(_replica, members.all)),
         replies.num_placed,
@@ -501,7 +457,7 @@ def total_stats(members: Members, replies: Replies) -> ServiceStats:
     )
     age_s = max((one.progress_age_s for one in stats), default=0.0)
     encoding = sum(one.encoding for one in stats)
-    return ServiceStats(engine, state, age_s, dict(replies.outcomes), encoding, cluster)
+    return ServiceStats(engine, state, age_s, replies.open.outcomes(), encoding, cluster)
 
 
 def _replica(member: Member) -> ReplicaStats:

@@ -17,8 +17,9 @@ from moss_engine.api.service import ClonedVoice, ReplyStream
 from moss_engine.api.transcript import Transcript
 from moss_engine.cluster.fleet import Card, Fleet, ReplicaLostError
 from moss_engine.cluster.members import HANGS_S, Member, Members, unless_gone
-from moss_engine.cluster.replies import CLOSED, Replies, scaled_info, total_stats
+from moss_engine.cluster.replies import Replies, scaled_info, total_stats
 from moss_engine.cluster.voices import OwnVoices
+from moss_engine.service.replies import CLOSED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,8 +54,7 @@ class ClusterService:
         self._clock = clock
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cluster", daemon=True)
-        self._page = secrets.token_hex(8)
-        self._voices = OwnVoices(self._page)
+        self._voices = OwnVoices()
         self._running: list[asyncio.Task[None]] = []
         self._opened: Replies | None = None
 
@@ -138,7 +138,8 @@ class ClusterService:
         return await asyncio.wrap_future(self._call(work))
 
     async def _open(self) -> None:
-        self._members = Members(self._fleet, self._page, hangs_s=self._hangs_s, clock=self._clock)
+        page, hangs_s = secrets.token_hex(8), self._hangs_s
+        self._members = Members(self._fleet, page, hangs_s=hangs_s, clock=self._clock)
         self._running.append(asyncio.ensure_future(self._members.run()))
         end_s = self._clock() + self._start_s
         while not self._members.has_ready:
@@ -151,7 +152,7 @@ class ClusterService:
         info: ServiceInfo = await self._ask("describe")
         self._info = scaled_info(info, await self._size())
         self._opened = Replies(
-            self._members, self._page, self._voices.prepare, info, self._patience_s, self._clock
+            self._members, self._voices.prepare, info, self._patience_s, self._clock
         )
         self._running.append(asyncio.ensure_future(self._opened.run()))
 
@@ -177,7 +178,7 @@ class ClusterService:
         """A call that any replica can answer."""
 
         async def ask(member: Member) -> Any:
-            return (await member.remote.call(self._page, method, *arguments)).result()
+            return await member.call(method, *arguments)
 
         return await self._at_one(secrets.token_hex(4), ask)
 
@@ -196,9 +197,8 @@ class ClusterService:
         names = self._voices.remove(session_id)
         for member in self._members.all:
             if member.name in names:
-                removing = member.remote.call(self._page, "remove_voice", session_id)
                 try:
-                    await unless_gone(member, removing)
+                    await unless_gone(member, member.call("remove_voice", session_id))
                 except ReplicaLostError as error:
                     self._members.lost(member, error)
 

@@ -30,18 +30,16 @@ class _Recording:
 
 
 class OwnVoices:
-    """By session, one each; the oldest are forgotten when there are many. `page` is whose they
-    are."""
+    """By session, one each; the oldest are forgotten when there are many."""
 
-    def __init__(self, page: str) -> None:
-        self._page = page
+    def __init__(self) -> None:
         self._recordings: OrderedDict[str, _Recording] = OrderedDict()
         self._adding: dict[str, object] = {}  # the latest addition of a session
 
     async def add(self, member: Member, session_id: str, *sound: Any) -> ClonedVoice:
         """As `SpeechService.add_voice`; the replica's name for it is the page's."""
         this = self._adding[session_id] = object()
-        voice = await self._teach(member, session_id, sound)
+        voice: ClonedVoice = await member.call("add_voice", session_id, *sound)
         if self._adding.get(session_id) is this:  # else it was removed, or replaced, meanwhile
             del self._adding[session_id]
             self._recordings.pop(session_id, None)
@@ -64,10 +62,6 @@ class OwnVoices:
         if recording is None or request.voice != recording.name:
             return request
         if teaches or member.name not in recording.names:
-            voice = await self._teach(member, request.session_id, recording.sound)
-            recording.names[member.name] = voice.name
+            arguments = (request.session_id, *recording.sound)
+            recording.names[member.name] = (await member.call("add_voice", *arguments)).name
         return replace(request, voice=recording.names[member.name])
-
-    async def _teach(self, member: Member, session_id: str, sound: tuple[Any, ...]) -> ClonedVoice:
-        call = member.remote.call(self._page, "add_voice", session_id, *sound)
-        return (await call).result()

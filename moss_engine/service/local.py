@@ -92,7 +92,7 @@ class LocalService:
         self._network_voices = network_voices
         self._one_gpu = one_gpu
         self._clock = clock
-        self._replies = OpenReplies()
+        self._replies = OpenReplies[OpenReply]()
         self._closing = False
         self._engine_wake = threading.Event()
         self._worker = SpeechWorker(

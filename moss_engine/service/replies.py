@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from moss_engine.api.errors import MossError, ParameterError, ShuttingDownError
 from moss_engine.api.events import Failed, Finished, FinishReason
@@ -80,7 +80,10 @@ class OpenReply:
         return {name: value for name, value in known.items() if value is not None}
 
 
-class OpenReplies:
+Reply = TypeVar("Reply", bound=OpenReply)
+
+
+class OpenReplies(Generic[Reply]):
     """All open replies, and how the others ended. Used from any thread.
 
     `accepting` says whether more may be added.
@@ -88,12 +91,12 @@ class OpenReplies:
 
     def __init__(self) -> None:
         self.accepting = False
-        self._replies: dict[str, OpenReply] = {}
+        self._replies: dict[str, Reply] = {}
         self._outcomes: Counter[str] = Counter()
         # Guards all of the above.
         self._changed = threading.Condition(threading.RLock())
 
-    def add(self, reply: OpenReply) -> None:
+    def add(self, reply: Reply) -> None:
         """Raises ShuttingDownError, or ParameterError for an id that is in use."""
         with self._changed:
             if not self.accepting:
@@ -104,10 +107,10 @@ class OpenReplies:
                 )
             self._replies[reply.request_id] = reply
 
-    def get(self, request_id: str) -> OpenReply | None:
+    def get(self, request_id: str) -> Reply | None:
         return self._replies.get(request_id)
 
-    def all(self) -> list[OpenReply]:
+    def all(self) -> list[Reply]:
         with self._changed:
             return list(self._replies.values())
 
@@ -116,7 +119,7 @@ class OpenReplies:
         with self._changed:
             return dict(self._outcomes)
 
-    def refuse(self, reply: OpenReply | None) -> None:
+    def refuse(self, reply: Reply | None) -> None:
         """Count a request that is not served, and forget its reply, if that was added, and its
         sound, if that was begun."""
         if reply is not None:
@@ -130,7 +133,8 @@ class OpenReplies:
             reply = self._replies.get(event.request_id)
             if reply is None:
                 return
-            event = dataclasses.replace(event, time_s=reply.stream.elapsed_s())
+            time_s = max(event.time_s, reply.stream.elapsed_s())
+            event = dataclasses.replace(event, time_s=time_s)
             if reply.stream.put(event):
                 log.info(json.dumps(reply.line(event)))
                 outcome = event.reason.value if isinstance(event, Finished) else "failed"

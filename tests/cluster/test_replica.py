@@ -22,7 +22,7 @@ def followed(work: Callable[[Member], Awaitable[list[Any]]]) -> tuple[list[Any],
     sizes: list[int] = []
 
     async def play(server: ReplicaServer) -> list[Any]:
-        member = Member(server.card, LocalFleet([server]), 0.0)
+        member = Member(server.card, LocalFleet([server]), "page", 0.0)
 
         async def follow() -> None:
             async for told in server.news("page"):
@@ -49,7 +49,7 @@ async def all_of(events: AsyncGenerator[Any, None]) -> list[Event]:
 
 def test_replies_that_share_a_stream_are_those_of_streams_of_their_own():
     async def four(member: Member) -> list[Any]:
-        replies = (member.reply("page", ask(session=f"s{i}")) for i in range(4))
+        replies = (member.reply(ask(session=f"s{i}")) for i in range(4))
         return await asyncio.gather(*map(all_of, replies))
 
     told, sizes, _ = followed(four)
@@ -59,8 +59,8 @@ def test_replies_that_share_a_stream_are_those_of_streams_of_their_own():
 
 def test_who_leaves_stops_his_own_reply_only():
     async def one_leaves(member: Member) -> list[Any]:
-        staying = asyncio.ensure_future(all_of(member.reply("page", ask(session="stays"))))
-        leaving = member.reply("page", ask(session="leaves"))
+        staying = asyncio.ensure_future(all_of(member.reply(ask(session="stays"))))
+        leaving = member.reply(ask(session="leaves"))
         await anext(leaving)
         await leaving.aclose()
         return await staying

@@ -11,7 +11,6 @@ import numpy as np
 from moss_engine.api.events import Event, FinishReason
 from moss_engine.api.service import ClonedVoice
 from moss_engine.cluster import voices
-from moss_engine.cluster.fleet import Answer
 from moss_engine.cluster.replica import VOICE_KEPT_S
 from moss_engine.cluster.voices import OwnVoices
 from tests.cluster.cluster_support import clustered, listen
@@ -24,20 +23,16 @@ WAVE, RATE_HZ, CODES = np.ones(10, np.float32), 16_000, (1, 2)
 
 @dataclass
 class Replica:
-    """Names voices in its own way, and can be the remote of a member."""
+    """Names voices in its own way, and can be a member."""
 
     name: str
     learned: list[tuple[Any, ...]] = field(default_factory=list)
 
-    @property
-    def remote(self) -> Replica:
-        return self
-
-    async def call(self, page: str, method: str, *arguments: Any) -> Answer:
+    async def call(self, method: str, *arguments: Any) -> ClonedVoice:
         assert method == "add_voice"
         self.learned.append(arguments)
         await asyncio.sleep(0)
-        return Answer(ClonedVoice(f"own {len(self.learned)} at {self.name}"))
+        return ClonedVoice(f"own {len(self.learned)} at {self.name}")
 
 
 def test_a_replica_learns_a_voice_once_when_a_reply_comes_to_it():
@@ -45,7 +40,7 @@ def test_a_replica_learns_a_voice_once_when_a_reply_comes_to_it():
     members: list[Any] = [first, second, second, first]
 
     async def names() -> tuple[str, list[str | None]]:
-        known = OwnVoices("page")
+        known = OwnVoices()
         made = await known.add(members[0], "s", WAVE, RATE_HZ, CODES)
         request = replace(ask(session="s"), voice=made.name)
         heard = [(await known.prepare(request, member)).voice for member in members]
@@ -64,7 +59,7 @@ def test_a_page_keeps_the_newest_recordings_and_none_that_was_taken_back_meanwhi
     member: Any = Replica("a")
 
     async def play() -> list[list[str]]:
-        known = OwnVoices("page")
+        known = OwnVoices()
         for session_id in "abc":
             await known.add(member, session_id, WAVE, RATE_HZ, CODES)
         adding = asyncio.ensure_future(known.add(member, "d", WAVE, RATE_HZ, CODES))

@@ -104,11 +104,9 @@ def test_a_program_asks_by_voice_and_hears_the_answer(service, url, client):
 
 
 def test_a_later_turn_finds_the_earlier_ones_in_the_prefix_cache(service, url, client, monkeypatch):
-    encode, calls = service._below._core.codec._encoder.encode, []
+    encode, calls = service._below.codec._encoder.encode, []
     monkeypatch.setattr(
-        service._below._core.codec._encoder,
-        "encode",
-        lambda *wave: calls.append(1) or encode(*wave),
+        service._below.codec._encoder, "encode", lambda *wave: calls.append(1) or encode(*wave)
     )
     ask(client, utterance=upload(url))
     outputs = ask(client, mode="text-to-speech", text="Why?")
@@ -162,8 +160,8 @@ def test_an_own_voice_needs_consent_and_ends_with_the_visit(service, tab):
     )
     tab.page.locator("#consent input").check()
     tab.page.locator(".vs-input").set_input_files(QUESTION)
-    assert until(lambda: len(service._below._core.codec.voices) == 2)
-    own = service._below._core.codec.voices[1]
+    assert until(lambda: len(service._below.codec.voices) == 2)
+    own = service._below.codec.voices[1]
     chosen = tab.page.locator("#voice label:has(:checked)")
     assert until(lambda: chosen.inner_text().strip() == "Your voice")
     assert service.requests == [], "the sample was taken for a question"
@@ -182,16 +180,11 @@ def test_an_own_voice_needs_consent_and_ends_with_the_visit(service, tab):
     assert tab.page.locator(".vs-record").inner_text() == "Stop"
     tab.page.locator(".vs-record").click()
     assert until(
-        lambda: (
-            own not in service._below._core.codec.voices
-            and len(service._below._core.codec.voices) == 2
-        )
+        lambda: own not in service._below.codec.voices and len(service._below.codec.voices) == 2
     )
     assert len(service.requests) == 2 and tab.problems == []
     tab.page.close()
-    assert until(lambda: service._below._core.codec.voices == ("tiny",)), (
-        "a voice outlived its visit"
-    )
+    assert until(lambda: service._below.codec.voices == ("tiny",)), "a voice outlived its visit"
 
 
 @pytest.mark.browser

@@ -26,7 +26,6 @@ BENCHES = {
     "exchange": "asking fast in Chromium, from rest and over a reply: key to ear by an outer clock",
     "hands_free": "talking to the built-in voice in Chromium: last word to first sound",
     "turns": "turns spoken into /v1/realtime: last word to first sound, those cut in two",
-    "clients": "clients that others wrote, unchanged in front of the program",
     "programs": "a program's first byte over the service's first samples, and its words' times",
     "patterns": "texts made to take long: what is said for them, doubted and reckoned, a doubling",
     "attacks": "hostile callers, each 32 at once: how long others wait, faults, memory",

@@ -16,14 +16,11 @@ import argparse
 import asyncio
 import contextlib
 import dataclasses
-import json
 import sys
-import time
 import wave
 from collections.abc import Iterator
 from pathlib import Path
 
-from moss_engine.api import service as api
 from moss_engine.api.errors import (
     ConfigError,
     MossError,
@@ -36,7 +33,7 @@ from moss_engine.api.info import ServiceInfo
 from moss_engine.api.metrics import RequestMetrics, Timeline, fold, measure
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import Request, Speech, Text
-from moss_engine.api.service import SpeechService, request_of, stream
+from moss_engine.api.service import SpeechService, hear, request_of, stream
 from moss_engine.audio.file import read_audio
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.config import EngineConfig, TalkConfig
@@ -78,14 +75,6 @@ def choose_mode(info: ServiceInfo, name: str | None, *, hears: bool, speaks: boo
     if found[0].output == "text" and speaks:
         raise ConfigError(f"The mode {found[0].name!r} answers by text; omit --out.")
     return found[0]
-
-
-async def hear(service: SpeechService, path: Path, max_s: float) -> tuple[Speech, float]:
-    """A recording as a request takes it, and the milliseconds that the service took for it."""
-    wave, rate_hz = read_audio(path, max_s)
-    begun_s = time.perf_counter()
-    speech = await api.hear(service, wave, rate_hz)
-    return speech, 1000 * (time.perf_counter() - begun_s)
 
 
 async def speak(
@@ -168,7 +157,6 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, EngineConf
     add("--seed", type=int, default=0, help="the same seed gives the same reply (default: 0)")
     add("--play-metrics", action="store_true",
         help="print what a listener would have met, as a table")  # fmt: skip
-    add("--json", action="store_true", help="print the figures as one line of JSON")
     add_options(parser, EngineConfig, groups=("model", "capacity"))
     add_options(parser, TalkConfig)
     args = parser.parse_args(argv)
@@ -183,16 +171,15 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, EngineConf
 
 async def answer(
     service: SpeechService, args: argparse.Namespace
-) -> tuple[RequestMetrics, FinishReason, float | None]:
-    """What was asked on the command line; the last value is the time that a recording took to be
-    encoded."""
-    info, encode_ms = await service.describe(), None
+) -> tuple[RequestMetrics, FinishReason]:
+    """What was asked on the command line."""
+    info = await service.describe()
     mode = choose_mode(info, args.mode, hears=args.speech is not None, speaks=args.out is not None)
     if args.system is not None and not mode.own_system:
         raise ParameterError(f"The mode {mode.name!r} has a fixed system turn; omit --system.")
     content: Text | Speech
     if args.speech is not None:
-        content, encode_ms = await hear(service, args.speech, info.max_speech_s)
+        content = await hear(service, *read_audio(args.speech, info.max_speech_s))
         if heard := content.transcript:
             print(f"{heard.recogniser} heard: {heard.text}", file=sys.stderr)
     else:
@@ -205,7 +192,7 @@ async def answer(
     metrics, reason = await speak(service, request, out)
     if out is not args.out:
         print(f"The sound is in {out}.", file=sys.stderr)
-    return metrics, reason, encode_ms
+    return metrics, reason
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -217,18 +204,13 @@ def main(argv: list[str] | None = None) -> None:
     service = build_talking_service(config, talk)
     service.start()
     try:
-        metrics, reason, encode_ms = asyncio.run(answer(service, args))
+        metrics, reason = asyncio.run(answer(service, args))
     finally:
         service.close()
     if reason is FinishReason.LENGTH:
         print("The reply was longer than allowed and was cut.", file=sys.stderr)
     if args.play_metrics:
-        if encode_ms is not None:
-            print(f"{'encode_ms':<18}{encode_ms:>14,.3f} ms")
         print(table(metrics))
-    if args.json:
-        heard = {} if encode_ms is None else {"encode_ms": encode_ms}
-        print(json.dumps(dataclasses.asdict(metrics) | heard))
 
 
 def run() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from moss_engine import say
 from moss_engine.api.errors import (
-    AudioFormatError,
     ConfigError,
     ForeignTextError,
     MossError,
@@ -21,7 +20,8 @@ from moss_engine.api.errors import (
 from moss_engine.api.events import FinishReason
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import Request, Sampling, Speech, Text
-from moss_engine.api.service import request_of
+from moss_engine.api.service import hear, request_of
+from moss_engine.audio.file import read_audio
 from moss_engine.audio.pcm import write_wav
 from moss_engine.text.language import check_language
 from tests.fakes import GREEDY
@@ -139,14 +139,12 @@ def test_a_checkpoint_without_ears_says_what_has_them():
 
 async def test_a_recording_is_answered(service, tmp_path):
     write_wav(tmp_path / "question.wav", np.full(24_000, 3277, np.int16), 24_000)
-    content, encode_ms = await say.hear(service, tmp_path / "question.wav", 60.0)
-    assert content == Speech((10,) * 25) and encode_ms > 0
+    content = await hear(service, *read_audio(tmp_path / "question.wav"))
+    assert content == Speech((10,) * 25)
     request = asking(content, LISTEN, system="Be brief.")
     assert [message.role for message in request.messages] == ["system", "user"]
     metrics, reason = await say.speak(service, request, tmp_path / "answer.wav")
     assert reason is FinishReason.STOP and metrics.audio_s > 0
-    with pytest.raises(AudioFormatError):
-        await say.hear(service, tmp_path / "missing.wav", 60.0)
     args = say.parse(["hello", "--system", "Be brief."])[0]
     with pytest.raises(ParameterError, match="--system"):
         await say.answer(service, args)

@@ -7,9 +7,9 @@ import base64
 import dataclasses
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moss_engine.api.errors import MossError
 from moss_engine.api.events import (
@@ -26,15 +26,13 @@ from moss_engine.api.service import ReplyStream
 from moss_engine.audio.g711 import Encoder
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.audio.playback import char_places
-from moss_engine.endpoints.access import Caller
-from moss_engine.endpoints.ahead import Ahead
 from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
 from moss_engine.endpoints.realtime.conversation import Conversation, Item
 from moss_engine.endpoints.realtime.session import FORMATS, LAWS, Session, warning
 from moss_engine.endpoints.replies import Usage, word_value
-from moss_engine.endpoints.server import Server
 
-Emit = Callable[..., Awaitable[None]]
+if TYPE_CHECKING:
+    from moss_engine.endpoints.realtime.responding import Responses
 
 
 class Answer:
@@ -47,25 +45,19 @@ class Answer:
 
     def __init__(
         self,
-        server: Server,
-        caller: Caller,
+        responses: Responses,
         session: Session,
         talk: Conversation,
-        emit: Emit,
-        ahead: Ahead,
-        *,
         ignored: list[str] | None = None,
     ):
         self.id = f"resp_{secrets.token_hex(12)}"
         self.item = Item(f"item_{secrets.token_hex(12)}", "assistant", session.speaks)
         self.over = False
         self.unwanted = asyncio.Event()
-        self._server = server
-        self._caller = caller
+        self._server, self._caller = responses.server, responses.caller
+        self._emit, self._ahead = responses.emit, responses.ahead
         self._session = session
         self._talk = talk
-        self._emit = emit
-        self._ahead = ahead
         self.first_sound_s: float | None = None
         self._reply: ReplyStream | None = None
         self._why_cancelled = ""
@@ -73,8 +65,8 @@ class Answer:
         self._ignored = ignored or []
         self._calls: list[Item] = []
         law = LAWS.get(session.sounds_as)
-        self._encoder = Encoder(law, server.info.sample_rate_hz) if law else None
-        self._usage = Usage(server.info.ids)
+        self._encoder = Encoder(law, self._server.info.sample_rate_hz) if law else None
+        self._usage = Usage(self._server.info.ids)
 
     @property
     def sent_s(self) -> float:

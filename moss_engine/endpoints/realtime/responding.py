@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 from moss_engine.api.errors import MossError
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.ahead import Ahead
 from moss_engine.endpoints.errors import ApiError
-from moss_engine.endpoints.realtime.answer import Answer, Emit, first_of
+from moss_engine.endpoints.realtime.answer import Answer, first_of
 from moss_engine.endpoints.realtime.conversation import Conversation, Item
 from moss_engine.endpoints.realtime.session import Session
 from moss_engine.endpoints.realtime.wire import Wire
 from moss_engine.endpoints.server import Server
 
+Emit = Callable[..., Awaitable[None]]
 Ready = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -40,11 +41,11 @@ class Responses:
         self.saying: Answer | None = None
         self.asked: set[Item] = set()
         self.ahead = Ahead(server.service, server.figures)
-        self._server = server
-        self._caller = caller
+        self.server = server
+        self.caller = caller
         self._wire = wire
         self._talk = talk
-        self._emit = emit
+        self.emit = emit
         self._answering: asyncio.Task[None] | None = None
         self._turns: set[asyncio.Task[None]] = set()  # found turns that are about to be answered
         self._plays_until_s = 0.0
@@ -74,7 +75,7 @@ class Responses:
         self, session: Session, ready: Ready | None = None, ignored: list[str] | None = None
     ) -> None:
         """Answer what was said, once `ready` is over; `ignored` fields have no effect on it."""
-        self.answer = self.saying = answer = self._make(session, self._talk, ignored)
+        self.answer = self.saying = answer = Answer(self, session, self._talk, ignored)
         self._answering = asyncio.create_task(self._run(answer, ready))
 
     async def over(self) -> None:
@@ -100,12 +101,12 @@ class Responses:
         played, saying = self._wire.hush(), self.saying
         if played is None or saying is None:
             return
-        item, info = saying.item, self._server.info
+        item, info = saying.item, self.server.info
         if item in self._talk.items and played < item.num_samples:
             item.cut(played, info)
             ms = played * 1000 // info.sample_rate_hz
             place = {"item_id": item.id, "content_index": 0}
-            await self._emit("conversation.item.truncated", **place, audio_end_ms=ms)
+            await self.emit("conversation.item.truncated", **place, audio_end_ms=ms)
 
     def turn_over(self, item: Item) -> None:
         """A turn that was found by the service was understood: it is answered when its time comes,
@@ -128,14 +129,7 @@ class Responses:
         talk = Conversation()
         talk.items = [*self._talk.items, item]
         with contextlib.suppress(ApiError, MossError):  # which is told once it is asked for
-            self.ahead.begin(self._make(session, talk).request())
-
-    def _make(
-        self, session: Session, talk: Conversation, ignored: list[str] | None = None
-    ) -> Answer:
-        return Answer(
-            self._server, self._caller, session, talk, self._emit, self.ahead, ignored=ignored
-        )
+            self.ahead.begin(Answer(self, session, talk).request())
 
     async def _answer_turn(self, item: Item) -> None:
         while self.answer is not None:  # another turn may have waited for it, too

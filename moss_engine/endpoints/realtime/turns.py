@@ -13,10 +13,9 @@ from moss_engine.audio.playback import heard_chars
 from moss_engine.audio.turn_judge import Judge
 from moss_engine.audio.turn_taking import Change
 from moss_engine.audio.voice_activity import Detector
-from moss_engine.endpoints.realtime.answer import Emit
 from moss_engine.endpoints.realtime.conversation import Conversation, Item
 from moss_engine.endpoints.realtime.listening import Listening
-from moss_engine.endpoints.realtime.responding import Responses
+from moss_engine.endpoints.realtime.responding import Emit, Responses
 from moss_engine.endpoints.realtime.wire import RATE_HZ
 from moss_engine.endpoints.server import Server
 

@@ -4,6 +4,7 @@ says them."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import threading
 import time
@@ -11,28 +12,224 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
+from enum import Enum
 
 from moss_engine.api.errors import (
     ALL_TAKEN,
     BusyError,
+    EngineFaultError,
     InputError,
+    MossError,
     ParameterError,
     ShuttingDownError,
     UnsupportedModeError,
 )
-from moss_engine.api.events import Accepted, Event, Transcribed
+from moss_engine.api.events import (
+    Accepted,
+    AudioChunk,
+    Called,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Thought,
+    Transcribed,
+)
 from moss_engine.api.info import ServiceInfo, ServiceStats
-from moss_engine.api.metrics import RequestMetrics
+from moss_engine.api.metrics import RequestMetrics, Timeline, fold, measure
 from moss_engine.api.modes import Mode
-from moss_engine.api.request import Message, Reply, Request, Speech, Text, check_text, check_values
+from moss_engine.api.request import (
+    Message,
+    Reply,
+    Request,
+    Speech,
+    Text,
+    ToolCall,
+    check_text,
+    check_values,
+)
 from moss_engine.api.service import ReplyStream, ReplyWrapper, ServiceWrapper, StartableService
 from moss_engine.api.transcript import Transcript
-from moss_engine.talk.answer import Answerer, Part, Question, Say
-from moss_engine.talk.reply import TalkReply
+from moss_engine.talk.answer import Answerer, Part, Question, Reached, Say
+from moss_engine.talk.reply import Joined, Writing
+from moss_engine.text.beside import beside
+
+log = logging.getLogger(__name__)
 
 POLL_S = 0.05
 MAX_SESSIONS = 256  # whose last figures are remembered
 UNHEARD_S = 10.0  # a reply that nobody began to listen to is given up
+MAX_AHEAD = 16  # parts that were thought of and are not said yet
+
+
+class _End(Enum):
+    END = "end"
+
+
+Queue = asyncio.Queue[Part | MossError | _End]
+
+
+class TalkReply:
+    """`parts` are those of the answer, each of which the `service` says; it is told when nothing
+    more comes. With `speaks` False the answer is only to be read. The next part is not begun while
+    more than the service's `run_ahead_s` of sound wait for the listener."""
+
+    def __init__(
+        self,
+        service: TalkingService,
+        request: Request,
+        parts: AsyncGenerator[Part, None],
+        *,
+        speaks: bool,
+        transcript: Transcript | None = None,
+    ):
+        self.request, self.request_id = request, request.request_id
+        self._service = service
+        self._parts = parts
+        self._transcript = transcript
+        self._accepted_s = time.monotonic()
+        self._joined = Joined(request.request_id, speaks=speaks)
+        self._saying: ReplyStream | None = None
+        self._taken = 0
+        self._cancelled = False
+        self._listened = False
+        self._timeline = Timeline()
+
+    @property
+    def metrics(self) -> RequestMetrics:
+        """The figures of the reply so far."""
+        return measure(self._timeline)
+
+    @property
+    def unheard_s(self) -> float:
+        """How long nobody has begun to listen."""
+        return 0.0 if self._listened else self._now_s()
+
+    def cancel(self) -> None:
+        """Stop thinking and saying, from any thread; the reply ends with `Finished(CANCELLED)`."""
+        self._cancelled = True
+        if self._saying is not None:
+            self._saying.cancel()
+
+    def acknowledge(self, samples: int) -> None:
+        """The listener has taken so many samples of this reply in all."""
+        self._taken = max(self._taken, samples)
+        if self._saying is not None and samples > self._joined.begin_sample:
+            self._saying.acknowledge(samples - self._joined.begin_sample)
+
+    async def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:
+        """Every event to the terminal one; leaving early stops the reply."""
+        self._listened = True
+        queue: Queue = asyncio.Queue(MAX_AHEAD)
+        thinking = asyncio.ensure_future(self._think(queue))
+        try:
+            accepted = Accepted(self.request_id, 0.0, 0, 0)
+            self._timeline = fold(self._timeline, accepted)
+            yield accepted
+            if self._transcript is not None:
+                yield Transcribed(self.request_id, self._now_s(), 0, self._transcript)
+            async with aclosing(self._answer(queue)) as events:
+                async for event in events:
+                    self._timeline = fold(self._timeline, event)
+                    if acknowledge and isinstance(event, AudioChunk):
+                        self.acknowledge(event.start_sample + len(event.samples))
+                    yield event
+        finally:
+            self.cancel()
+            thinking.cancel()
+            try:
+                await asyncio.wait({thinking})
+            finally:
+                self._service.forget(self)
+
+    async def _think(self, queue: Queue) -> None:
+        """Put the parts of the answer in the queue, and behind them the error that ended it or
+        the end."""
+        end: MossError | _End = _End.END
+        try:
+            async with aclosing(self._parts) as parts:
+                async for part in parts:
+                    await queue.put(part)
+        except MossError as error:
+            end = error
+        except Exception:
+            log.exception("an answer is given up")
+            end = EngineFaultError("The answer could not be thought of; ask again.")
+        await queue.put(end)
+
+    async def _answer(self, queue: Queue) -> AsyncGenerator[Event, None]:
+        """Everything behind `Accepted`."""
+        reason = FinishReason.STOP
+        while reason is FinishReason.STOP and (found := await self._next(queue)) is not _End.END:
+            if isinstance(found, MossError):
+                yield self._failed(found)
+                return
+            async with aclosing(self._part(found)) as events:
+                async for event in events:
+                    if isinstance(event, Finished):
+                        reason = event.reason
+                        continue
+                    yield event
+                    if isinstance(event, Failed):
+                        return
+        reason = FinishReason.CANCELLED if self._cancelled else reason
+        rows, num_rows = self._joined.rows, self._joined.num_rows
+        yield Finished(self.request_id, self._now_s(), num_rows, reason, rows)
+
+    async def _next(self, queue: Queue) -> Part | MossError | _End:
+        """What comes next, when the sound before it is not too far ahead of its listener."""
+        while not self._cancelled:
+            rate_hz = self._joined.sample_rate_hz
+            if self._joined.samples - self._taken > self._service.info.run_ahead_s * rate_hz:
+                await asyncio.sleep(POLL_S)
+                continue
+            getting = asyncio.ensure_future(queue.get())
+            try:
+                # `wait_for` would lose a cancellation that comes together with a part
+                await asyncio.wait({getting}, timeout=POLL_S)
+            finally:
+                getting.cancel()
+            if getting.done():
+                return getting.result()
+        return _End.END
+
+    async def _part(self, part: Part) -> AsyncGenerator[Event, None]:
+        """The events of one part; `Finished` is the part's own."""
+        now_s, joined = self._now_s(), self._joined
+        if isinstance(part, Reached):
+            yield Thought(self.request_id, now_s, joined.num_rows, part.stage)
+            return
+        if isinstance(part, ToolCall):
+            yield Called(self.request_id, now_s, joined.num_rows, part)
+            return
+        if not joined.speaks:
+            for event in joined.written(part.text, now_s):
+                yield event
+            return
+        try:
+            saying = await self._service.say(part, self.request)
+        except MossError as error:
+            yield self._failed(error)
+            return
+        joined.begin(now_s)
+        writing = asyncio.ensure_future(beside(Writing, part.text))
+        self._saying = saying
+        self.acknowledge(self._taken)
+        if self._cancelled:
+            saying.cancel()
+        async with aclosing(saying.events(acknowledge=not joined.speaks)) as events:
+            async for event in events:
+                joined.writing = await writing
+                if (taken := joined.take(event)) is not None:
+                    yield taken
+        self._saying = None
+
+    def _now_s(self) -> float:
+        return time.monotonic() - self._accepted_s
+
+    def _failed(self, error: MossError) -> Failed:
+        num_rows = self._joined.num_rows
+        return Failed(self.request_id, self._now_s(), num_rows, error.code, str(error))
 
 
 class TalkingService(ServiceWrapper):
@@ -51,13 +248,13 @@ class TalkingService(ServiceWrapper):
     ):
         super().__init__(below)
         self._below: StartableService = below
-        self._info = info
+        self.info = info
         self._answerer = answerer
         self._drain_s = drain_s
         self._reading = info.reading_mode
         self._places = info.max_sessions + info.max_waiting
         self._lock = threading.Lock()
-        self._open: dict[str, tuple[str, TalkReply]] = {}  # by request: session and reply
+        self._open: dict[str, TalkReply] = {}
         self._last: OrderedDict[str, RequestMetrics] = OrderedDict()  # by session
         self._closed = False
 
@@ -71,12 +268,12 @@ class TalkingService(ServiceWrapper):
         self._below.close()
 
     async def describe(self) -> ServiceInfo:
-        return self._info
+        return self.info
 
     async def submit(self, request: Request) -> ReplyStream:
         if self._closed:
             raise ShuttingDownError("The service is shutting down; try again when it is back.")
-        mode = next((mode for mode in self._info.modes if mode.name == request.mode), None)
+        mode = next((mode for mode in self.info.modes if mode.name == request.mode), None)
         if mode is None or not mode.through_text:
             reply = await self._below.submit(request)
             heard = request.messages[-1].content if request.messages else None
@@ -103,48 +300,26 @@ class TalkingService(ServiceWrapper):
         await self._below.drain(max(0.0, end_s - time.monotonic()))
 
     def _talk(self, request: Request, mode: Mode) -> TalkReply:
+        """A reply, if there is a place for it."""
         question, transcript = self._question(request, mode)
         parts, speaks = self._answerer.answer(question), mode.output == "speech"
-        return self._reply(request, parts, speaks=speaks, transcript=transcript)
-
-    def _reply(
-        self,
-        request: Request,
-        parts: AsyncGenerator[Part, None],
-        *,
-        speaks: bool,
-        transcript: Transcript | None = None,
-    ) -> TalkReply:
-        """A reply of these parts, if there is a place for it."""
         with self._lock:
             self._make_room(request)
-
-            async def submit(part: Say) -> ReplyStream:
-                return await self._below.submit(self._said_by(part, request))
-
-            reply = TalkReply(
-                request.request_id,
-                parts,
-                submit,
-                speaks=speaks,
-                run_ahead_s=self._info.run_ahead_s,
-                on_over=self._forget,
-                transcript=transcript,
-            )
-            self._open[request.request_id] = request.session_id, reply
+            reply = TalkReply(self, request, parts, speaks=speaks, transcript=transcript)
+            self._open[request.request_id] = reply
         return reply
 
     def _make_room(self, request: Request) -> None:
         """Give up what nobody listens to and end the session's own replies; raises, with the
         latter untouched, where the request cannot have a place. Called under the lock."""
-        for _, reply in list(self._open.values()):
+        for reply in list(self._open.values()):
             if reply.unheard_s > UNHEARD_S:
                 del self._open[reply.request_id]
         if request.request_id in self._open:
             raise ParameterError(
                 "request_id is that of an open request; give every request its own."
             )
-        own = [reply for of, reply in self._open.values() if of == request.session_id]
+        own = [r for r in self._open.values() if r.request.session_id == request.session_id]
         # those of the session that are ending take no place of others, but are bounded, too
         if max(len(own), len(self._open) - len(own)) >= self._places:
             raise BusyError(ALL_TAKEN)
@@ -174,7 +349,7 @@ class TalkingService(ServiceWrapper):
         if last.role == "tool":
             before, text = [*before, last], ""
         else:
-            check_text(text, self._info.max_text_chars)
+            check_text(text, self.info.max_text_chars)
         said = (replace(message, content=Text(_words(message) or "")) for message in before)
         turns = tuple(m for m in said if m.calls or m.call_id or m.content != Text(""))
         measured = self._last.get(request.session_id)
@@ -182,10 +357,10 @@ class TalkingService(ServiceWrapper):
         question = Question(text, turns, system, session_id, speed, measured, request.tools)
         return question, transcript
 
-    def _said_by(self, part: Say, request: Request) -> Request:
-        """The request that says a part, in the voice of the one that asked."""
+    async def say(self, part: Say, request: Request) -> ReplyStream:
+        """A part of an answer, in the voice of the request that asked."""
         assert self._reading is not None, "a checkpoint that reads nothing has no modes to talk in"
-        return replace(
+        said = replace(
             request,
             request_id=secrets.token_urlsafe(16),
             messages=(Message("user", Text(part.text)),),
@@ -194,14 +369,16 @@ class TalkingService(ServiceWrapper):
             speed=part.speed,
             tools=None,
         )
+        return await self._below.submit(said)
 
-    def _forget(self, reply: TalkReply) -> None:
+    def forget(self, reply: TalkReply) -> None:
+        """It is over."""
         with self._lock:
-            session_id, known = self._open.get(reply.request_id, ("", None))
-            if known is not reply:  # it was given up, and another may have its name
-                return
+            if self._open.get(reply.request_id) is not reply:
+                return  # it was given up, and another may have its name
             del self._open[reply.request_id]
             if reply.metrics.audio_s:
+                session_id = reply.request.session_id
                 self._last.pop(session_id, None)
                 self._last[session_id] = reply.metrics
                 if len(self._last) > MAX_SESSIONS:
@@ -209,9 +386,10 @@ class TalkingService(ServiceWrapper):
 
     def _cancel_all(self, session_id: str | None = None) -> None:
         with self._lock:
-            found = [reply for of, reply in self._open.values() if session_id in (None, of)]
+            found = list(self._open.values())
         for reply in found:
-            reply.cancel()
+            if session_id in (None, reply.request.session_id):
+                reply.cancel()
 
 
 class Noted(ReplyWrapper):

@@ -1,25 +1,322 @@
-"""The responses of a realtime session, one at a time."""
+"""The responses of a realtime session, one at a time: a reply's events as the events that clients
+know."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import dataclasses
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import aclosing
 from typing import Any
 
 from moss_engine.api.errors import MossError
+from moss_engine.api.events import (
+    AudioChunk,
+    Called,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    TextDelta,
+)
+from moss_engine.api.request import Message, Request, Text
+from moss_engine.api.service import ReplyStream
+from moss_engine.audio.g711 import Encoder
+from moss_engine.audio.pcm import to_pcm16
+from moss_engine.audio.playback import char_places
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.ahead import Ahead
-from moss_engine.endpoints.errors import ApiError
-from moss_engine.endpoints.realtime.answer import Answer, first_of
+from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
 from moss_engine.endpoints.realtime.conversation import Conversation, Item
-from moss_engine.endpoints.realtime.session import Session
+from moss_engine.endpoints.realtime.session import FORMATS, LAWS, Session, warning
 from moss_engine.endpoints.realtime.wire import Wire
+from moss_engine.endpoints.replies import Usage, word_value
 from moss_engine.endpoints.server import Server
 
 Emit = Callable[..., Awaitable[None]]
 Ready = Callable[[], Coroutine[Any, Any, None]]
+
+
+class Answer:
+    """Made when a response is asked for; `run` is its life. `session` holds what was set for it.
+
+    `sent_s` seconds of sound were sent so far; `over`: nothing of it follows `response.done`;
+    `unwanted` is set once it is cancelled. It may have been begun `ahead`. `ignored` names fields
+    that had no effect on it.
+    """
+
+    def __init__(
+        self,
+        responses: Responses,
+        session: Session,
+        talk: Conversation,
+        ignored: list[str] | None = None,
+    ):
+        self.id = f"resp_{secrets.token_hex(12)}"
+        self.item = Item(f"item_{secrets.token_hex(12)}", "assistant", session.speaks)
+        self.over = False
+        self.unwanted = asyncio.Event()
+        self._server, self._caller = responses.server, responses.caller
+        self._emit, self._ahead = responses.emit, responses.ahead
+        self._session = session
+        self._talk = talk
+        self.first_sound_s: float | None = None
+        self._reply: ReplyStream | None = None
+        self._why_cancelled = ""
+        self._shown = False
+        self._ignored = ignored or []
+        self._calls: list[Item] = []
+        law = LAWS.get(session.sounds_as)
+        self._encoder = Encoder(law, self._server.info.sample_rate_hz) if law else None
+        self._usage = Usage(self._server.info.ids)
+
+    @property
+    def sent_s(self) -> float:
+        return self.item.num_samples / self._server.info.sample_rate_hz
+
+    @property
+    def items(self) -> list[Item]:
+        """What it put into the conversation."""
+        return [*([self.item] if self._shown else []), *self._calls]
+
+    @property
+    def cancelled(self) -> bool:
+        return self.unwanted.is_set()
+
+    def cancel(self, reason: str) -> None:
+        """Nothing more of it is sent; `run` ends soon."""
+        self._why_cancelled = self._why_cancelled or reason
+        self.unwanted.set()
+        if self._reply is not None:
+            self._reply.cancel()
+
+    async def run(self) -> None:
+        """Begin, answer and end; errors become the response's status."""
+        told = self._value("in_progress")
+        await self._emit("response.created", response=told, **warning(self._ignored))
+        status, details = "failed", None
+        try:
+            if self.cancelled:  # before there was anything to answer
+                status, details = "cancelled", self._cancelled()
+            else:
+                with self._caller.place():
+                    finished = await self._follow()
+                status, details = self._end(finished)
+        except (MossError, ApiError) as error:
+            refusal = of_moss(error) if isinstance(error, MossError) else error
+            self._server.refused(refusal)
+            details = {"type": "failed", "error": refusal.value()}
+        self.item.status = "completed" if status == "completed" else "incomplete"
+        if self._shown:
+            await self._close()
+        self.over = True
+        await self._emit("response.done", response=self._value(status, details))
+
+    def request(self) -> Request:
+        """What is asked of the service; raises ApiError or MossError."""
+        session, server = self._session, self._server
+        if session.reads and server.info.reading_mode is not None:
+            mode, tools = server.info.reading_mode, None
+            messages = (Message("user", Text(session.instead)),)
+        else:
+            spoken = not session.instead and self._talk.last_said().spoken
+            mode, tools = server.mode_for(spoken, speaks=session.speaks), session.offered
+            messages = self._talk.messages(mode, session.instructions, session.instead)
+            server.check_tools(mode, messages, tools)
+        return server.request(
+            self._caller,
+            messages,
+            mode,
+            self._sampling(),
+            voice=session.voice,
+            speed=session.speed,
+            truncate_history=True,
+            tools=tools,
+        )
+
+    async def _follow(self) -> Finished:
+        """Every event of the reply; a cancelled one is followed to its end, for its rows."""
+        request = self._usage.request = self.request()
+        self._caller.call()
+        begun = await self._ahead.take(request)
+        self._reply = begun or await self._server.service.submit(request)
+        if self.cancelled:
+            self._reply.cancel()
+        try:
+            if request.tools is None:
+                await self._show()
+            async with aclosing(self._reply.events(acknowledge=False)) as events:
+                async for event in events:
+                    self._usage.take(event)
+                    if isinstance(event, Failed):
+                        raise of_failure(event.code, event.message)
+                    if isinstance(event, Finished):
+                        if not self._calls:
+                            await self._show()
+                        return event
+                    await self._take(event)
+        finally:
+            self._reply.cancel()  # where nobody began to listen nothing else would
+        raise AssertionError("a reply ended without its last event")
+
+    async def _take(self, event: Event) -> None:
+        if self.cancelled:
+            return
+        if isinstance(event, Called):
+            await self._call(event)
+        elif isinstance(event, TextDelta):
+            await self._show()
+            await self._say(event)
+        elif isinstance(event, AudioChunk):
+            await self._show()
+            self.item.num_samples = event.start_sample + len(event.samples)
+            if self.first_sound_s is None:
+                self.first_sound_s = time.monotonic()
+            pcm = to_pcm16(event.samples)
+            await self._sound(
+                self._encoder.push(pcm) if self._encoder else pcm.astype("<i2").tobytes()
+            )
+            if self._reply is not None:
+                self._reply.acknowledge(self.item.num_samples)
+
+    async def _sound(self, data: bytes) -> None:
+        if data and self._session.speaks:
+            delta = base64.b64encode(data).decode()
+            await self._part("response.output_audio.delta", delta=delta)
+
+    async def _call(self, event: Called) -> None:
+        """A function is called, in an item of its own."""
+        item = Item(f"item_{secrets.token_hex(12)}", "assistant", False, "in_progress")
+        item.call = event.call
+        before, index = self._talk.add(item), len(self.items)
+        self._calls.append(item)
+        await self._tell_item("added", item, before, index)
+        said = {"response_id": self.id, "output_index": index}
+        said |= {"item_id": item.id, "call_id": event.call.id}
+        kind, arguments = "response.function_call_arguments", event.call.arguments
+        await self._emit(f"{kind}.delta", **said, delta=arguments)
+        await self._emit(f"{kind}.done", **said, name=event.call.name, arguments=arguments)
+        item.status = "completed"
+        await self._tell_item("done", item, before, index)
+
+    async def _tell_item(self, how: str, item: Item, before: str | None, index: int = 0) -> None:
+        told, place = item.value(), {"response_id": self.id, "output_index": index}
+        await self._emit(f"response.output_item.{how}", **place, item=told)
+        await self._emit(f"conversation.item.{how}", previous_item_id=before, item=told)
+
+    async def _say(self, event: TextDelta) -> None:
+        if self._session.speaks:
+            self.item.words.append((event.start_sample, event.text))
+            rate_hz = self._server.info.sample_rate_hz
+            start_ms = round(1000 * self._place_of_last() / rate_hz)
+            kind = "response.output_audio_transcript.delta"
+            await self._part(kind, delta=event.text, start_ms=start_ms)
+        else:
+            self.item.text += event.text
+            await self._part("response.output_text.delta", delta=event.text)
+
+    def _place_of_last(self) -> float:
+        """The sample from which on the last words are spoken; several of them come at a time."""
+        start = self.item.words[-1][0]
+        words = [(at, text) for at, text in self.item.words if at == start]
+        places = char_places(words, self._server.info.sample_rate_hz)
+        return places[-1 - len(words[-1][1])]
+
+    def _end(self, finished: Finished) -> tuple[str, dict[str, Any] | None]:
+        """Status and its details; what was sampled and not sent is forgotten."""
+        self.item.rows = finished.rows
+        if finished.reason is FinishReason.CANCELLED:
+            if self._session.speaks:
+                self.item.cut(self.item.num_samples, self._server.info)
+            return "cancelled", self._cancelled()
+        if finished.reason is FinishReason.LENGTH:
+            return "incomplete", {"type": "incomplete", "reason": "max_output_tokens"}
+        return "completed", None
+
+    def _cancelled(self) -> dict[str, Any]:
+        return {"type": "cancelled", "reason": self._why_cancelled or "client_cancelled"}
+
+    async def _show(self) -> None:
+        """The item and its one part appear, unless they did."""
+        if self._shown:
+            return
+        self.item.status = "in_progress"
+        before = self._talk.add(self.item)
+        self._shown = True
+        await self._tell_item("added", self.item, before)
+        kind = {"type": "audio", "transcript": ""} if self._session.speaks else None
+        part = kind or {"type": "text", "text": ""}
+        await self._part("response.content_part.added", part=part)
+
+    async def _close(self) -> None:
+        """The item is told once more as a whole."""
+        if self._session.speaks:
+            if self._encoder is not None and not self.cancelled:
+                await self._sound(self._encoder.flush())
+            transcript = self.item.transcript
+            timed = self.item.timed(self._server.info.sample_rate_hz)
+            told = {"transcript": transcript, "words": list(map(word_value, timed))}
+            await self._part("response.output_audio.done")
+            await self._part("response.output_audio_transcript.done", **told)
+            part = {"type": "audio", "transcript": transcript}
+        else:
+            await self._part("response.output_text.done", text=self.item.text)
+            part = {"type": "text", "text": self.item.text}
+        await self._part("response.content_part.done", part=part)
+        known = self.item in self._talk.items
+        await self._tell_item("done", self.item, self._talk.before(self.item) if known else None)
+
+    async def _part(self, kind: str, **fields: Any) -> None:
+        place = {"response_id": self.id, "item_id": self.item.id}
+        await self._emit(kind, **place, output_index=0, content_index=0, **fields)
+
+    def _sampling(self) -> Any:
+        sampling = self._server.sampling(self._ahead.seed)
+        rows = self._session.max_rows
+        return sampling if rows is None else dataclasses.replace(sampling, max_rows=rows)
+
+    def _value(self, status: str, details: dict[str, Any] | None = None) -> dict[str, Any]:
+        voices = self._server.info.voices
+        voice = self._session.voice or (voices[0] if voices else None)
+        rows = self._session.max_rows
+        over = status != "in_progress"
+        return {
+            "object": "realtime.response",
+            "id": self.id,
+            "status": status,
+            "status_details": details,
+            "output": [item.value() for item in self.items] if over else [],
+            "conversation_id": f"conv_{self._session.id}",
+            "output_modalities": ["audio" if self._session.speaks else "text"],
+            "max_output_tokens": "inf" if rows is None else rows,
+            "audio": {"output": {"format": FORMATS[self._session.sounds_as], "voice": voice}},
+            "usage": self._counted() if over else None,
+            "metadata": self._session.metadata,
+        }
+
+    def _counted(self) -> dict[str, Any]:
+        usage = self._usage
+        return {
+            "total_tokens": usage.total,
+            "input_tokens": usage.prompt,
+            "output_tokens": usage.sampled,
+            "input_token_details": {**usage.asked, "image_tokens": 0},
+            "output_token_details": usage.answered,
+        }
+
+
+async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Wait until one of these is over; the others are given up."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 class Responses:

@@ -60,7 +60,6 @@ from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.entrance.asgi import Refused, address_of
 from moss_engine.ui.entrance.guard import parse_json
 from moss_engine.ui.handlers import Handlers
-from moss_engine.ui.own_voices import make_voice
 from moss_engine.ui.stream import Messages, Wire
 
 HELLO_S = 10.0  # for the first event
@@ -248,7 +247,7 @@ class Tab:
 
     async def _make_voice(self, consent: bool, utterance: str) -> None:
         """Also where the tab is closed meanwhile: somebody has to forget what is being made."""
-        making = make_voice(self._handlers, self.conversation, consent, utterance)
+        making = self._handlers.make_voice(self.conversation, consent, utterance)
         try:
             voice = await asyncio.shield(making)
         except MossError as error:

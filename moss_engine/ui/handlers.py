@@ -13,10 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from moss_engine.api.errors import MossError, ParameterError
+import numpy as np
+
+from moss_engine.api.errors import MossError, ParameterError, UnsupportedModeError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Request
-from moss_engine.api.service import SpeechService
+from moss_engine.api.service import ClonedVoice, SpeechService
 from moss_engine.endpoints.ahead import Ahead
 from moss_engine.endpoints.figures import Figures
 from moss_engine.ui import form
@@ -144,6 +146,26 @@ class Handlers:
             conversation.forget(turn.num_left_out)
             turn.left_out = conversation.forgotten if turn.num_left_out else 0
         conversation.add(turn)
+
+    async def make_voice(
+        self, conversation: Conversation, consent: bool, utterance: str
+    ) -> ClonedVoice:
+        """The conversation's voice from now on, made of what was said. Raises a MossError where
+        none can be made, or where the tab is closed by then."""
+        if not consent:
+            raise ParameterError("Tick the box first: a voice is used only if its owner agrees.")
+        if self.ingest is None or not self.facts.clones_voices:
+            raise UnsupportedModeError(
+                "This page speaks with installed voices only; choose one of them."
+            )
+        said = await self.ingest.said(utterance)
+        session_id, wave = conversation.session_id, said.pcm / np.float32(32768)
+        voice = await self.service.add_voice(session_id, wave, said.rate_hz, said.speech.codes)
+        if not await self.sessions.take_voice(conversation, session_id, voice.name):
+            raise ParameterError(
+                "The page was away for too long; load it again, then make the voice."
+            )
+        return voice
 
     async def entries(self, conversation: Conversation) -> list[dict[str, Any]]:
         """The conversation so far, for the page's Transcript."""

@@ -100,7 +100,7 @@ def offer(handlers: Handlers, outboxes: Outboxes) -> None:
     to wait, and who is refused."""
     gr.api(whole_reply(handlers, outboxes), api_name="reply", concurrency_limit=None)
     gr.api(stream(handlers, outboxes), api_name="stream", concurrency_limit=None)
-    gr.api(stop(handlers), api_name="stop", queue=False)
+    gr.api(stop(handlers), api_name="stop", concurrency_limit=None)
 
 
 def _session(handlers: Handlers, request: gr.Request) -> tuple[str, str]:

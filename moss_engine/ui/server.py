@@ -28,7 +28,7 @@ from moss_engine.ui.config import LOOPBACK, SWITCH_S, PageConfig, require_addres
 from moss_engine.ui.document import HERE, TITLE, make_document
 from moss_engine.ui.door import Door
 from moss_engine.ui.entrance.connections import bounded
-from moss_engine.ui.entrance.guard import Calls, Guard
+from moss_engine.ui.entrance.guard import Call, Guard
 from moss_engine.ui.entrance.login import Login
 from moss_engine.ui.entrance.process import make_cache
 from moss_engine.ui.entrance.upload import Upload
@@ -61,28 +61,22 @@ LOGIN_CSS = """
 """
 
 
-def calls_of(page: gr.Blocks) -> Calls:
-    """What may be called from outside."""
-    fns = {index: fn for index, fn in page.fns.items() if fn.fn}
-    return Calls(
-        num_inputs={index: len(fn.inputs) for index, fn in fns.items()},
-        names={
-            fn.api_name: index
-            for index, fn in fns.items()
-            if fn.api_name and fn.api_visibility == "public"
-        },
-        unqueued=frozenset(index for index, fn in fns.items() if not fn.queue),
-        defaults={
-            name.removeprefix("/"): _defaults_of(told["parameters"])
-            for name, told in page.get_api_info()["named_endpoints"].items()
-        },
-    )
+def calls_of(page: gr.Blocks) -> dict[str, Call]:
+    """What may be called from outside, by name."""
+    told = page.get_api_info()["named_endpoints"]
+    return {
+        str(fn.api_name): Call(
+            index, len(fn.inputs), _defaults_of(told[f"/{fn.api_name}"]["parameters"])
+        )
+        for index, fn in page.fns.items()
+        if f"/{fn.api_name}" in told
+    }
 
 
 def _defaults_of(parameters: Sequence[Any]) -> tuple[Any, ...]:
     """Of the last parameters that have any, as clients are told them."""
-    last = takewhile(lambda parameter: parameter["parameter_has_default"], reversed(parameters))
-    return tuple(parameter["parameter_default"] for parameter in last)[::-1]
+    last = takewhile(lambda one: one["parameter_has_default"], reversed(parameters))
+    return tuple(one["parameter_default"] for one in last)[::-1]
 
 
 def launch(

@@ -26,7 +26,7 @@ from moss_engine.ui.audio_in import ingest as module
 from moss_engine.ui.audio_in.ingest import AudioIngest, Utterance
 from moss_engine.ui.audio_in.microphone import LOOK_S, Microphone
 from moss_engine.ui.conversation import Sessions
-from moss_engine.ui.entrance.guard import Calls, Guard
+from moss_engine.ui.entrance.guard import Guard
 from moss_engine.ui.entrance.upload import MAX_FILE_BYTES, Upload
 from moss_engine.ui.turn import Turn
 from tests.ui.page_support import FakeService, asked, soon
@@ -235,7 +235,7 @@ async def post(ingest: AudioIngest, body: bytes = b"", *more, method="POST") -> 
     """Status and JSON of a request through the guard."""
     head = [(b"host", b"localhost"), *more]
     upload = Upload(ingest, lambda address: address)
-    guard = Guard(unused, calls=Calls({}, {}, frozenset()), state=unused, upload=upload)
+    guard = Guard(unused, calls={}, state=unused, upload=upload)
     scope = {"path": "/gradio_api/hear", "method": method, "headers": head}
     status, _, told = await asked(guard, scope, body, parts=2)
     return status, json.loads(told)

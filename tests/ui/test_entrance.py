@@ -15,11 +15,11 @@ from starlette.responses import Response
 
 from moss_engine.ui.entrance import asgi
 from moss_engine.ui.entrance.asgi import MAX_BODY_BYTES, Refused, Texts
-from moss_engine.ui.entrance.guard import DOOR, MAX_HEAD_BYTES, Calls, Guard, parse_json
+from moss_engine.ui.entrance.guard import DOOR, MAX_HEAD_BYTES, Call, Guard, parse_json
 from moss_engine.ui.entrance.login import GUESSES, GUESSES_S, Login
 from tests.ui.page_support import asked
 
-CALLS = Calls(num_inputs={0: 3, 2: 0}, names={"reply": 0, "stop": 2}, unqueued=frozenset({2}))
+CALLS = {"reply": Call(0, 3, (True,)), "stop": Call(2, 0)}
 GOOD = {"fn_index": 0, "session_hash": "abcdefgh12", "data": ["hi", 1.5, True]}
 
 
@@ -95,11 +95,8 @@ async def test_a_good_call_arrives_unchanged_in_one_piece():
         ("queue/join", {"fn_index": "0"}, 404),
         ("queue/join", {"fn_index": True}, 404),
         ("queue/join", {"fn_index": None}, 404),
-        ("run/predict", {}, 404),  # a queued function past the queue
-        ("run/reply", {"fn_index": 2, "data": []}, 200),
-        ("run/stop", {"fn_index": None, "data": []}, 200),  # by its name alone
-        ("run/stop", {"fn_index": None}, 422),
-        ("run/reply", {"fn_index": None}, 404),
+        ("run/reply", {}, 404),  # past the queue
+        ("call/stop", {"fn_index": None, "data": []}, 200),  # by its name alone
         ("queue/join", {"fn_index": 2, "data": []}, 200),
         ("call/reply", {}, 200),
         ("call/nothing", {}, 404),

@@ -7,7 +7,6 @@ import math
 import wave
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,10 +19,8 @@ from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.microphone import Microphone
-from moss_engine.ui.clip import write_clip
 from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.handlers import Handlers
-from moss_engine.ui.own_voices import make_voice
 from moss_engine.ui.stream import messages
 from moss_engine.ui.turn import Turn
 from tests.ui.page_support import CODE_SAMPLES, IDS, INFO, FakeService, Script, no_room, soon
@@ -102,6 +99,7 @@ async def test_a_full_disk_costs_the_sound_of_what_was_heard_and_no_question(han
         shown = await collect(reply(handlers, conversation, mode="chat", **again))
         assert shown[-1]["state"] == "done"
         await handlers.stop("00000002:9600", conversation)
+    assert len(list(handlers.wav_folder.iterdir())) == 1, "what there is no room for leaves nothing"
     entries = await handlers.entries(conversation)
     for answer in entries[1::2]:
         assert answer["clip"] is None and "cannot be heard again: File too large" in answer["note"]
@@ -217,8 +215,8 @@ async def test_a_voice_needs_consent_and_is_forgotten_where_its_visitor_leaves_a
     handlers.facts = replace(handlers.facts, clones_voices=True)
     conversation, sample = handlers.sessions.of("tab"), await say(handlers)
     with pytest.raises(ParameterError, match="Tick the box first"):
-        await make_voice(handlers, conversation, False, sample)
-    taking = asyncio.ensure_future(make_voice(handlers, conversation, True, sample))
+        await handlers.make_voice(conversation, False, sample)
+    taking = asyncio.ensure_future(handlers.make_voice(conversation, True, sample))
     await asyncio.sleep(0.05)
     await handlers.sessions.leave("tab")
     made.set()
@@ -243,15 +241,6 @@ async def test_modes_mix_in_one_conversation_and_nothing_is_encoded_twice(handle
     first, second = service.requests[1].messages, service.requests[3].messages
     assert second[:2] == first[:2] and second[2] == first[2]
     assert len(service.encoded) == 2, "a recording was encoded again"
-
-
-async def test_a_conversation_may_bring_its_own_system_turn(handlers, service):
-    await listen(handlers, Conversation(session_id="tab"), system=" Answer in one word. ")
-    system, question = service.requests[0].messages
-    assert (system.role, system.content) == (
-        "system",
-        Text(" Answer in one word. "),
-    ) and question.role == "user"
 
 
 async def test_without_ears_no_recording_is_taken(handlers):
@@ -353,14 +342,3 @@ async def test_turns_that_do_not_fit_are_left_out_and_that_is_said(handlers, ser
 
     service.most_messages = 0
     assert "shorter" in (await listen(handlers, conversation))[-1]["note"]
-
-
-# Sound of the conversation as files.
-
-TONE = (8000 * np.sin(np.arange(2400) / 10)).astype(np.int16)
-
-
-def test_a_clip_for_which_there_is_no_room_leaves_nothing(tmp_path: Path):
-    with no_room(), pytest.raises(OSError, match="File too large"):
-        write_clip(tmp_path, TONE, 24_000)
-    assert list(tmp_path.iterdir()) == []

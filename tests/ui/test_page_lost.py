@@ -325,15 +325,6 @@ def test_clear_all_clears_what_the_tab_keeps_and_what_is_on_its_way(service, vis
     assert said(tab) == []
 
 
-def test_a_sound_that_the_server_has_no_more_is_said(service, tab):
-    service.script = Script(seconds=0.6, rtf=0.1)
-    tab.hear("To be heard in an hour.")
-    tab.page.route("**/gradio_api/file=**", lambda route: route.fulfill(status=404))
-    tab.page.locator("#chat .clip-play").click()
-    tab.page.get_by_text("The server no longer has this sound").wait_for()
-    assert tab.page.locator(".clip-on").count() == 0
-
-
 def test_a_browser_that_denies_all_storage_has_the_whole_page(service, visit):
     tab = visit(init=DENIED)
     shade = tab.page.locator(".shade")

@@ -15,12 +15,11 @@ from gradio_client import Client
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.api.events import AudioChunk
-from moss_engine.api.request import Reply, Speech
+from moss_engine.api.request import Speech
 from moss_engine.api.service import stream
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.build import build_service, build_talking_service
 from moss_engine.config import EngineConfig, TalkConfig
-from moss_engine.recogniser.base import Heard
 from moss_engine.ui.config import PageConfig
 from moss_engine.ui.server import launch
 from tests.ui.page_support import engine_stats, free_port, until
@@ -103,22 +102,6 @@ def test_a_program_asks_by_voice_and_hears_the_answer(service, url, client):
     assert engine_stats(service).blocks_used == 0
 
 
-def test_a_later_turn_finds_the_earlier_ones_in_the_prefix_cache(service, url, client, monkeypatch):
-    encode, calls = service._below.codec._encoder.encode, []
-    monkeypatch.setattr(
-        service._below.codec._encoder, "encode", lambda *wave: calls.append(1) or encode(*wave)
-    )
-    ask(client, utterance=upload(url))
-    outputs = ask(client, mode="text-to-speech", text="Why?")
-    figures = outputs[-1]["figures"]
-    first, second = (request.messages for request in service.requests)
-    assert [type(message.content) for message in second[:2]] == [Speech, Reply]
-    before = len(first[0].content.codes) + len(second[1].content.rows)
-    assert figures["num_cached_rows"] > 0.8 * before, "the conversation was computed again"
-    ask(client, utterance=upload(url))
-    assert len(calls) == 2, "a recording was encoded again"
-
-
 def test_an_own_voice_is_for_this_machine_and_this_codec():
     for change in ({"share": True}, {"host": "0.0.0.0"}):
         with pytest.raises(ConfigError, match="this machine alone"):
@@ -188,25 +171,14 @@ def test_an_own_voice_needs_consent_and_ends_with_the_visit(service, tab):
 
 
 @pytest.mark.browser
-def test_a_recogniser_s_words_stand_beside_the_sound_that_the_checkpoint_gets(
-    service, tab, monkeypatch
-):
+def test_a_recogniser_s_words_stand_beside_the_sound_that_the_checkpoint_gets(service, tab):
     tab.page.locator(".rec-input").set_input_files(QUESTION)
     tab.wait("speaking", "done")
     asked = tab.page.locator("#chat .tr-user")
-    asked.first.wait_for()
-    assert asked.first.locator(".tr-text").inner_text().lower().startswith("good morning")
-    assert "Moonshine" in asked.first.locator(".tr-note").inner_text()
-    assert asked.first.locator(".clip").count() == 1
+    asked.wait_for()
+    assert asked.locator(".tr-text").inner_text().lower().startswith("good morning")
+    assert "Moonshine" in asked.locator(".tr-note").inner_text()
+    assert asked.locator(".clip").count() == 1
     content = service.requests[0].messages[-1].content
     assert len(content.codes) > 40 and content.transcript.text.lower().startswith("good morning")
-    tab.page.locator("#stop").click()
-    tab.wait("stopped", "done")
-
-    ear = service._below._hearing._worker._recogniser  # it is not sure of another language
-    monkeypatch.setattr(ear, "transcribe", lambda wave: Heard("Knee how.", False))
-    tab.page.locator(".rec-input").set_input_files(QUESTION)
-    tab.page.wait_for_function("document.querySelectorAll('#chat .tr-user').length === 2")
-    assert service.requests[1].messages[-1].content.transcript is None
-    assert asked.last.locator(".clip").count() == 1 and "Knee" not in asked.last.inner_text()
     assert tab.page.locator("#problem").inner_text() == "" and tab.problems == []

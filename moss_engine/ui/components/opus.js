@@ -58,31 +58,17 @@ const isFile = ({ initiatorType, transferSize, responseEnd }) => transferSize > 
 const loaded = () => ["navigation", "resource"].flatMap((type) => performance.getEntriesByType(type)).filter(isFile);
 
 // Bits a second of the file that came fastest; null where none was large. A machine that is busy holds up most of its own
-// files, but a link, such as a tunnel that ends here, holds up all of them.
-export function fastestFile() {
+// files, and files that come at once share a link, but a link that is slow holds up all of them.
+export function linkSpeed() {
   const large = loaded().filter(({ transferSize }) => transferSize > WORTH_MEASURING);
   return large.length ? Math.max(...large.map(({ transferSize, responseStart, responseEnd }) => (8000 * transferSize) / Math.max(1, responseEnd - responseStart))) : null;
-}
-
-// Bits a second that came while the page was loaded; null where too little came.
-export function linkSpeed() {
-  const loads = loaded();
-  const bytes = loads.reduce((sum, { transferSize }) => sum + transferSize, 0);
-  if (bytes < WORTH_MEASURING) return null;
-  const spans = loads.map(({ responseStart, responseEnd }) => [responseStart, responseEnd]).sort(([a], [b]) => a - b);
-  let [busy, until] = [0, 0];
-  for (const [start, end] of spans) {
-    busy += Math.max(0, end - Math.max(start, until));
-    until = Math.max(until, end);
-  }
-  return (8000 * bytes) / Math.max(1, busy);
 }
 
 // How the next reply is sent: as its samples, or compressed where they would not come in time.
 let tooSlow = false; // a reply came later than it was made: from now on, they are compressed
 export function soundWay(before) {
   const here = HERE.includes(location.hostname);
-  const speed = here ? fastestFile() : linkSpeed();
+  const speed = linkSpeed();
   const needed = (before.rate * 16 * 4) / 3;
   const ample = here || (speed !== null && speed > AMPLE * needed); // it was not the link that was late
   tooSlow ||= !ample && before.underruns > (before.figures.underruns ?? 0);

@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from starlette.responses import JSONResponse
@@ -27,7 +27,7 @@ OPEN = re.compile(
     r"/|/(?:config|theme\.css|favicon\.ico|manifest\.json|robots\.txt)/?|/pwa_icon/\d{1,3}"
     r"|/(?:assets|static)/[\w./@+-]{1,200}"
     rf"|{API}/(?:info|app_id|user|login_check|startup-events|theme\.css|queue/join|queue/data|cancel|reset)/?"
-    rf"|{API}/(?:heartbeat|run|call)/\w[\w-]*/?|{API}/call/\w+/\w+|{API}/custom_component/[\w./@+-]{{1,200}}"
+    rf"|{API}/(?:heartbeat|call)/\w[\w-]*/?|{API}/call/\w+/\w+|{API}/custom_component/[\w./@+-]{{1,200}}"
     rf"|{API}/file=/[^\x00-\x1f\x7f]+",
     re.ASCII,
 )
@@ -35,7 +35,7 @@ LISTEN = re.compile(rf"{API}/(?:queue/data|call/\w+/(?P<event>\w+))", re.ASCII)
 RANGE = re.compile(rb"bytes=(?:\d{1,15}-\d{0,15}|-\d{1,15})")
 HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[\w.-]{1,253})(?::\d{1,5})?", re.ASCII)
 MAX_HEAD_BYTES = 16 * 1024
-CALL = re.compile(rf"{API}/(?P<how>queue/join|run|call)(?:/(?P<name>[^/]+))?/?")
+CALL = re.compile(rf"{API}/(?:queue/join|call/(?P<name>[^/]+))/?")
 
 ENDPOINTS = ("/v1/", "/metrics", "/mcp")
 DOOR = f"{API}/live"
@@ -61,21 +61,20 @@ HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-@dataclass(frozen=True)
-class Calls:
-    """The page's functions: how many inputs they have by index, names open to programs, those that
-    bypass the queue, and what the last inputs are that a program leaves out."""
+class Call(NamedTuple):
+    """A function for programs: its index, how many inputs it has, and what the last of them are
+    where a program leaves them out."""
 
-    num_inputs: Mapping[int, int]
-    names: Mapping[str, int]
-    unqueued: frozenset[int]
-    defaults: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    index: int
+    num_inputs: int
+    defaults: tuple[Any, ...] = ()
 
 
 @dataclass(eq=False)
 class Guard:
-    """Wraps an ASGI app. `state` tells how the service is, one of HEALTH; `hosts` are the Host
-    names (None: any); `frames` are the origins that may show the page inside theirs.
+    """Wraps an ASGI app. `calls` are the page's functions by name; `state` tells how the service
+    is, one of HEALTH; `hosts` are the Host names (None: any); `frames` are the origins that may
+    show the page inside theirs.
 
     `login` asks for a password, where there is one; `upload` and `door` are ASGI apps for
     audio files, where the page takes them, and for the WebSockets of open tabs; `files` are the
@@ -86,7 +85,7 @@ class Guard:
 
     app: Any
     _: KW_ONLY
-    calls: Calls
+    calls: Mapping[str, Call]
     state: Callable[[], Awaitable[str]]
     hosts: frozenset[str] | None = None
     frames: tuple[str, ...] = ()
@@ -188,9 +187,7 @@ class Guard:
         message = parse_json(body)
         if call is None:
             return body
-        whole = completed(self.calls, call["name"], message) if call["how"] == "call" else message
-        check_call(self.calls, call["how"], call["name"], whole)
-        return body if whole is message else json.dumps(whole).encode()
+        return json.dumps(checked(self.calls, call["name"], message)).encode()
 
     def _check_listening(self, path: str, scope: dict[str, Any]) -> None:
         """Gradio answers listeners of what is not there with a traceback in the log."""
@@ -216,37 +213,25 @@ def _is_own(scope: dict[str, Any]) -> bool:
     return bool(origin) and origin in (header(scope, b"host"), header(scope, b"x-forwarded-host"))
 
 
-def completed(calls: Calls, name: str | None, message: Any) -> Any:
-    """A program's call with the arguments that it left out at the end, where they have defaults."""
-    data = message.get("data") if isinstance(message, dict) else None
-    index = calls.names.get(name or "")
-    if not isinstance(data, list) or index is None:
-        return message
-    defaults = calls.defaults.get(name or "", ())
-    num_missing = calls.num_inputs[index] - len(data)
-    if not 0 < num_missing <= len(defaults):
-        return message
-    return {**message, "data": [*data, *defaults[-num_missing:]]}
-
-
-def check_call(calls: Calls, how: str, name: str | None, message: Any) -> None:
-    """A call by `how` (queue/join, run, call), of a function by its name in the address or its
-    index in the message. Raises Refused."""
+def checked(calls: Mapping[str, Call], name: str | None, message: Any) -> dict[str, Any]:
+    """A call of a function by its `name`, or by its index in the message, with the arguments that
+    were left out at the end, where they have defaults. Raises Refused."""
     if not isinstance(message, dict):
         raise Refused(400, "The body is not a JSON object.")
     session = message.get("session_hash")
     if session is not None and not (isinstance(session, str) and SESSION_HASH.fullmatch(session)):
         raise Refused(400, "session_hash must be 1 to 64 letters, digits, - or _.")
-    index = message.get("fn_index") if how != "call" else None
-    if index is None and how != "queue/join":
-        index = calls.names.get(name or "")
-    if isinstance(index, bool) or not isinstance(index, int) or index not in calls.num_inputs:
+    index = message.get("fn_index")
+    by_index = {call.index: call for call in calls.values()}
+    call = calls.get(name) if name else by_index.get(index) if type(index) is int else None
+    if call is None:
         raise Refused(404, "There is no such function.")
-    if how == "run" and index not in calls.unqueued:
-        raise Refused(404, "This function is not called this way.")
-    data, expected = message.get("data"), calls.num_inputs[index]
-    if not isinstance(data, list) or len(data) != expected:
-        raise Refused(422, f"This function takes {expected} arguments.")
+    data = message.get("data")
+    if isinstance(data, list) and len(data) < call.num_inputs <= len(data) + len(call.defaults):
+        data = [*data, *call.defaults[len(data) - call.num_inputs :]]
+    if not isinstance(data, list) or len(data) != call.num_inputs:
+        raise Refused(422, f"This function takes {call.num_inputs} arguments.")
+    return {**message, "data": data}
 
 
 def parse_json(body: bytes) -> Any:

@@ -1,9 +1,8 @@
 """The network as TensorRT layers, for one step.
 
-The layers are functions of typed values (`Ops`), the same for every release. A `Value` carries the
-type and shape that it must have. Releases that type networks strongly follow from the inputs; for
-older ones every layer is told its precision, which the build obeys. Sizes known at run time only
-are -1; layers that need them take them from tensors.
+The layers are functions of typed values (`Ops`). A `Value` carries the type and shape that it has,
+as networks are typed strongly. Sizes known at run time only are -1; layers that need them take them
+from tensors.
 
 The mathematics is that of `models.network`. Norms, rotation, softmax and the residual stream are
 float32, products have the engine's dtype. Attention is a part of its own: `PagedAttention` here,
@@ -35,7 +34,8 @@ from moss_engine.runtime.tensorrt.tensors import (
     base_dtype,
 )
 
-_FLOATS = ("float32", "float16", "bfloat16")
+SIZE_DTYPE = "int64"
+"""The type of sizes as tensors."""
 
 
 @dataclass(frozen=True)
@@ -45,20 +45,18 @@ class Value:
     shape: tuple[int, ...]
 
 
+def _output(layer: Any, dtype: str, shape: tuple[int, ...]) -> Value:
+    return Value(layer.get_output(0), dtype, tuple(shape))
+
+
 class Ops:
     """Adds layers to `network`. Constants' memory is kept until the network is built."""
 
     def __init__(self, library: Library, network: Any):
-        self.library = library
         self._trt = library.module
         self._network = network
         self._kept: list[Any] = []
         self._sizes: dict[tuple[int, tuple[int, ...]], Value] = {}
-
-    @property
-    def size_dtype(self) -> str:
-        """The type of sizes as tensors."""
-        return "int64" if self.library.strongly_typed else "int32"
 
     def type_of(self, dtype: str) -> Any:
         return getattr(self._trt, "fp8" if dtype == "float8_e4m3fn" else dtype)
@@ -74,15 +72,13 @@ class Ops:
         """Mark the value as an output, of its own type."""
         value.tensor.name = name
         self._network.mark_output(value.tensor)
-        if not self.library.strongly_typed:
-            value.tensor.dtype = self.type_of(value.dtype)
 
     def constant(self, values: Any, dtype: str) -> Value:
         """From numbers: numpy array or list."""
         array = np.ascontiguousarray(values, dtype=np.dtype(dtype))
         self._kept.append(array)
         layer = self._network.add_constant(array.shape, self._trt.Weights(array))
-        return self._typed(layer, dtype, array.shape)
+        return _output(layer, dtype, array.shape)
 
     def weight(self, tensor: Tensor) -> Value:
         """From a tensor in CPU memory."""
@@ -92,7 +88,7 @@ class Ops:
             return self.constant(tensor.numpy(), dtype)  # the one form that every release has
         self._kept.append(tensor)
         weights = self._trt.Weights(self.type_of(dtype), tensor.data_ptr(), tensor.numel())
-        return self._typed(
+        return _output(
             self._network.add_constant(tuple(tensor.shape), weights), dtype, tuple(tensor.shape)
         )
 
@@ -107,7 +103,7 @@ class Ops:
         if x.dtype == dtype:
             return x
         layer = self._network.add_cast(x.tensor, self.type_of(dtype))
-        return self._typed(layer, dtype, x.shape, precise=False)
+        return _output(layer, dtype, x.shape)
 
     def binary(self, operation: str, a: Value, b: Value | float) -> Value:
         """operation: SUM, SUB, PROD, DIV, LESS or EQUAL, broadcasting sizes of one."""
@@ -117,30 +113,30 @@ class Ops:
         operation_type = getattr(self._trt.ElementWiseOperation, operation)
         layer = self._network.add_elementwise(a.tensor, b.tensor, operation_type)
         dtype = "bool" if operation in ("LESS", "EQUAL") else a.dtype
-        return self._typed(layer, dtype, broadcast(a.shape, b.shape))
+        return _output(layer, dtype, broadcast(a.shape, b.shape))
 
     def square_root(self, x: Value) -> Value:
         layer = self._network.add_unary(x.tensor, self._trt.UnaryOperation.SQRT)
-        return self._typed(layer, x.dtype, x.shape)
+        return _output(layer, x.dtype, x.shape)
 
     def sigmoid(self, x: Value) -> Value:
         layer = self._network.add_activation(x.tensor, self._trt.ActivationType.SIGMOID)
-        return self._typed(layer, x.dtype, x.shape)
+        return _output(layer, x.dtype, x.shape)
 
     def mean_last(self, x: Value) -> Value:
         """Over the last axis, which stays with size one."""
         axes = 1 << (len(x.shape) - 1)
         layer = self._network.add_reduce(x.tensor, self._trt.ReduceOperation.AVG, axes, True)
-        return self._typed(layer, x.dtype, (*x.shape[:-1], 1))
+        return _output(layer, x.dtype, (*x.shape[:-1], 1))
 
     def softmax(self, x: Value) -> Value:
         layer = self._network.add_softmax(x.tensor)
         layer.axes = 1 << (len(x.shape) - 1)
-        return self._typed(layer, x.dtype, x.shape)
+        return _output(layer, x.dtype, x.shape)
 
     def select(self, condition: Value, a: Value, b: Value) -> Value:
         layer = self._network.add_select(condition.tensor, a.tensor, b.tensor)
-        return self._typed(layer, a.dtype, broadcast(condition.shape, broadcast(a.shape, b.shape)))
+        return _output(layer, a.dtype, broadcast(condition.shape, broadcast(a.shape, b.shape)))
 
     def product(self, a: Value, b: Value, *, transposed: bool) -> Value:
         """Matrix product over the last two axes; with `transposed`, b is [..., outputs, inputs]."""
@@ -149,25 +145,25 @@ class Ops:
         layer = self._network.add_matrix_multiply(a.tensor, form.NONE, b.tensor, b_form)
         size = b.shape[-2] if transposed else b.shape[-1]
         leading = broadcast(a.shape[:-2], b.shape[:-2])
-        return self._typed(layer, a.dtype, (*leading, a.shape[-2], size))
+        return _output(layer, a.dtype, (*leading, a.shape[-2], size))
 
     def quantize(self, x: Value, scale: Value) -> Value:
         """To float8: x / scale, rounded and cut off at the largest; scale [1] is a constant."""
         number = self.cast(self.reshape(scale, ()), x.dtype)
         float8 = self.type_of("float8_e4m3fn")
         layer = self._network.add_quantize(x.tensor, number.tensor, float8)
-        return self._typed(layer, "float8_e4m3fn", x.shape)
+        return _output(layer, "float8_e4m3fn", x.shape)
 
     def dequantize(self, x: Value, scale: Value, dtype: str) -> Value:
         """float8 times scale."""
         number = self.cast(self.reshape(scale, ()), dtype)
         layer = self._network.add_dequantize(x.tensor, number.tensor, self.type_of(dtype))
-        return self._typed(layer, dtype, x.shape)
+        return _output(layer, dtype, x.shape)
 
     def gather(self, data: Value, indices: Value) -> Value:
         """data [n, ...] at indices [...] of its first axis."""
         layer = self._network.add_gather(data.tensor, indices.tensor, 0)
-        return self._typed(layer, data.dtype, (*indices.shape, *data.shape[1:]), precise=False)
+        return _output(layer, data.dtype, (*indices.shape, *data.shape[1:]))
 
     def concatenate(self, values: Sequence[Value], axis: int) -> Value:
         layer = self._network.add_concatenation([value.tensor for value in values])
@@ -176,7 +172,7 @@ class Ops:
         sizes = [value.shape[axis] for value in values]
         shape = list(values[0].shape)
         shape[axis] = -1 if -1 in sizes else sum(sizes)
-        return self._typed(layer, values[0].dtype, tuple(shape), precise=False)
+        return _output(layer, values[0].dtype, tuple(shape))
 
     def reshape(self, x: Value, shape: tuple[int, ...], *, sizes: Value | None = None) -> Value:
         """Reshape; at most one size of `shape` is -1, and 0 keeps the size in its place.
@@ -189,12 +185,12 @@ class Ops:
         else:
             layer.set_input(1, sizes.tensor)
         shape = tuple(x.shape[i] if size == 0 else size for i, size in enumerate(shape))
-        return self._typed(layer, x.dtype, shape, precise=False)
+        return _output(layer, x.dtype, shape)
 
     def transpose(self, x: Value, order: tuple[int, ...]) -> Value:
         layer = self._network.add_shuffle(x.tensor)
         layer.first_transpose = self._trt.Permutation(order)
-        return self._typed(layer, x.dtype, tuple(x.shape[i] for i in order), precise=False)
+        return _output(layer, x.dtype, tuple(x.shape[i] for i in order))
 
     def part(self, x: Value, start: int, size: int, num_rows: Value) -> Value:
         """A slice of the last axis of x [rows, ..., n]; `num_rows` is a tensor."""
@@ -203,11 +199,11 @@ class Ops:
         sizes = self._sizes_of(num_rows, shape[1:])
         layer = self._network.add_slice(x.tensor, starts, (1,) * len(shape), (1,) * len(shape))
         layer.set_input(2, sizes.tensor)
-        return self._typed(layer, x.dtype, shape, precise=False)
+        return _output(layer, x.dtype, shape)
 
     def shape_of(self, x: Value) -> Value:
         shape = self._network.add_shape(x.tensor).get_output(0)
-        return Value(shape, self.size_dtype, (len(x.shape),))
+        return Value(shape, SIZE_DTYPE, (len(x.shape),))
 
     def num_rows(self, x: Value) -> Value:
         """The size of the first axis, as a tensor [1]."""
@@ -216,18 +212,8 @@ class Ops:
     def _sizes_of(self, num_rows: Value, rest: tuple[int, ...]) -> Value:
         key = (id(num_rows.tensor), rest)
         if key not in self._sizes:
-            self._sizes[key] = self.concatenate([num_rows, self.constant(rest, self.size_dtype)], 0)
+            self._sizes[key] = self.concatenate([num_rows, self.constant(rest, SIZE_DTYPE)], 0)
         return self._sizes[key]
-
-    def _typed(
-        self, layer: Any, dtype: str, shape: tuple[int, ...], *, precise: bool = True
-    ) -> Value:
-        """The layer's output; `precise` where the layer computes rather than moves."""
-        if not self.library.strongly_typed and dtype in _FLOATS:
-            if precise:
-                layer.precision = self.type_of(dtype)
-            layer.set_output_type(0, self.type_of(dtype))
-        return Value(layer.get_output(0), dtype, tuple(shape))
 
 
 def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -256,19 +242,15 @@ class Attention(Protocol):
 class Network:
     """Defines the network, or a part of it, with `ops`.
 
-    `weight` gives its parameters, which have `dtype`. With `transposed`, matrices of products are
-    [inputs, outputs].
+    `weight` gives its parameters, which have `dtype`.
     """
 
-    def __init__(
-        self, ops: Ops, config: ModelConfig, dtype: str, weight: Weight, *, transposed: bool = False
-    ):
+    def __init__(self, ops: Ops, config: ModelConfig, dtype: str, weight: Weight):
         self._ops = ops
         self._config = config
         self._dtype = base_dtype(dtype)
         self._weight = weight
         self._down_scale = DOWN_SCALE if dtype == "float16" else 1.0
-        self._transposed = transposed
 
     def define(self, inputs: Mapping[str, Value], attention: Attention) -> None:
         """All layers, from ids to the logits of the selected rows."""
@@ -382,7 +364,7 @@ class Network:
             scale = self._weight(name + INPUT_SCALE)
             x = ops.dequantize(ops.quantize(x, scale), scale, self._dtype)
             weight = ops.dequantize(weight, self._weight(name + WEIGHT_SCALE), self._dtype)
-        return ops.product(x, weight, transposed=not self._transposed)
+        return ops.product(x, weight, transposed=True)
 
     def _norm(self, x: Value, name: str) -> Value:
         """RMSNorm over the last axis: float32 [n, hidden] -> [n, hidden] in the engine's dtype."""
@@ -432,7 +414,7 @@ class PagedAttention:
         group = config.num_attention_heads // kv_heads
         # [B, R, kv_heads, heads of each, head_dim] and [B, R, kv_heads, head_dim]
         self._q_sizes, self._kv_sizes = (
-            ops.concatenate([sizes, ops.constant(rest, ops.size_dtype)], 0)
+            ops.concatenate([sizes, ops.constant(rest, SIZE_DTYPE)], 0)
             for rest in ([kv_heads, group, head_dim], [kv_heads, head_dim])
         )
         self._mask = self._causal_mask(inputs["past_index"], cached, row_index)

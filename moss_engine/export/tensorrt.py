@@ -106,13 +106,8 @@ def build_plan(
 ) -> Any:
     """The plan as the library's memory object."""
     refuse_bound_float8(target)
-    if target.dtype not in library.dtypes:
-        raise ConfigError(
-            f"{target.backend} {library.version} has no {target.dtype}; give --dtype one "
-            f"of {', '.join(library.dtypes)}."
-        )
     assert (weights is None) == (target.weights == "bound"), "weights are given to be baked"
-    tensors = EngineTensors(config, target.limits, target.dtype, library.wide_io)
+    tensors = EngineTensors(config, target.limits, target.dtype)
 
     def build(part: str) -> Any:
         return _build_part(library, part, tensors, target, weights, report)
@@ -141,17 +136,14 @@ def _build_part(
     """The plan of the whole network, whose weights are baked, or of a part, whose are bound."""
     config, flags = tensors.config, library.module.NetworkDefinitionCreationFlag
     builder = library.module.Builder(library.logger())
-    typing = flags.STRONGLY_TYPED if library.strongly_typed else flags.EXPLICIT_BATCH
-    network = builder.create_network(1 << int(typing))
+    network = builder.create_network(1 << int(flags.STRONGLY_TYPED))
     ops = Ops(library, network)
     report(f"defining {'the network' if part == WHOLE else part}")
     values = {} if weights is None else constants(ops, tensors, weights)
     inputs = {name: ops.input(name, spec) for name, spec in tensors.inputs(part).items()}
     values |= inputs
-    dtype = tensors.dtype if part == WHOLE else tensors.io_dtype
-    made = Network(
-        ops, config, dtype, values.__getitem__, transposed=library.wide_io and weights is None
-    )
+    dtype = tensors.dtype
+    made = Network(ops, config, dtype, values.__getitem__)
     if part == EMBED:
         made.define_embed(inputs)
     elif part == HEADS:
@@ -165,8 +157,8 @@ def _build_part(
             made.define_layers(inputs, tensors.layers_at_a_time, attention)
         attention.output_new_kv(tensors.io_dtype)
     shapes = [tensors.profile_shapes(part, profile) for profile in profiles(target.limits)]
-    settings = _settings(library, builder, target, dtype)
-    if tensors.dtype == "float32":
+    settings = _settings(library, builder, target)
+    if dtype == "float32":
         settings.clear_flag(library.module.BuilderFlag.TF32)
     return serialize(library, builder, network, settings, shapes, target, report)
 
@@ -212,16 +204,10 @@ def serialize(
     return plan
 
 
-def _settings(library: Library, builder: Any, target: BuildTarget, dtype: str) -> Any:
+def _settings(library: Library, builder: Any, target: BuildTarget) -> Any:
     trt = library.module
     settings = builder.create_builder_config()
     settings.builder_optimization_level = target.effort
-    if not library.strongly_typed:
-        settings.set_flag(trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
-        if dtype == "float16":
-            settings.set_flag(trt.BuilderFlag.FP16)
-        # the library's own kernels: cuBLAS 12 and cuDNN 8 need not be there
-        settings.set_tactic_sources(0)
     if library.backend == "tensorrt_rtx" and target.compute_capability is not None:
         wanted = target.compute_capability.split(",")
         settings.num_compute_capabilities = len(wanted)

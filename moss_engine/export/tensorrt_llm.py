@@ -54,7 +54,7 @@ def build_llm_plan(
     _refuse(target)
     library, llm = _import_library()
     capability = capability_of(library, target)
-    tensors = EngineTensors(config, target.limits, target.dtype, library.wide_io)
+    tensors = EngineTensors(config, target.limits, target.dtype)
     builder = llm.Builder()
     network = builder.create_network()
     settings = {

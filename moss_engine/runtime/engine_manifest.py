@@ -23,7 +23,7 @@ PLAN_NAME = "engine.plan"
 BACKENDS = ("tensorrt", "tensorrt_rtx", "tensorrt_llm")
 WEIGHTS = ("bound", "baked")
 DTYPES = ("bfloat16", "float16", "float32", "float8")
-"""Number formats of engines; the releases before 10 have float16 and float32."""
+"""Number formats of engines."""
 FORMAT = 1
 
 

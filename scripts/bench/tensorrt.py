@@ -32,7 +32,7 @@ from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.engine_manifest import PLAN_NAME, read_plan
 from moss_engine.runtime.sampler import LogitsRuntime
 from moss_engine.runtime.tensorrt.engine import Library, load_library
-from moss_engine.runtime.tensorrt.runtime import EngineFile, TrtRuntime, bound_weights
+from moss_engine.runtime.tensorrt.runtime import EngineFile, TrtRuntime
 from moss_engine.text.processor import load_processor
 from scripts.bench.common import Report, names_of
 from scripts.bench.gpu import (
@@ -126,7 +126,7 @@ def build(
         baked = items if weights == "baked" else None
         manifest = build_tensorrt_plan(config, target, path, baked, print)
         build_s = time.perf_counter() - start_s
-        bound = bound_weights(library, dtype, items, device) if weights == "bound" else {}
+        bound = {n: t.to(device) for n, t in items} if weights == "bound" else {}
         if device.type == "cuda":
             torch.cuda.synchronize()
         start_s = time.perf_counter()
@@ -220,14 +220,13 @@ def measure_published(
     if weights == "baked":
         tensors = {name: value.cpu() for name, value in tensors}
     runtime, made = build(library, config, dtype, limits, weights, tensors, effort, device)
-    wide = 2 if weights == "bound" and library.wide_io else 1
     report.add(
         weights=weights,
         layers=config.num_layers,
         effort=effort,
         **made,
         scratch_mb=runtime.scratch_bytes / 1e6,
-        step_gb=wide * needs_of(config, "bfloat16").weight_bytes / 1e9,
+        step_gb=needs_of(config, "bfloat16").weight_bytes / 1e9,
     )
     step = ScheduledBatch((sequence(config, 0, CONTEXT_ROWS, 1),))
     logits = runtime.forward(step)

@@ -46,42 +46,17 @@ _MODULES = {
     "tensorrt_llm": ("tensorrt",),
 }
 """Where each library may be found, the package of all parts before the bindings alone."""
-_OLDEST = {"tensorrt": (8, 6), "tensorrt_rtx": (1, 4), "tensorrt_llm": (10, 4)}
+_OLDEST = {"tensorrt": (10, 4), "tensorrt_rtx": (1, 4), "tensorrt_llm": (10, 4)}
 _RTX_UNSERVED = {(9, 0): "H100 and H200"}
 
 
 @dataclass(frozen=True)
 class Library:
-    """`module` is the package's own; `release` its version's first two numbers."""
+    """`module` is the package's own."""
 
     backend: str
     module: Any
     version: str
-    release: tuple[int, int]
-
-    @property
-    def strongly_typed(self) -> bool:
-        """Whether a tensor's type is the one that the network gives it. Before release 10 it is a
-        wish, made binding layer by layer.
-        """
-        return self.backend == "tensorrt_rtx" or self.release >= (10, 0)
-
-    @property
-    def wide_io(self) -> bool:
-        """Whether floating-point inputs of fused layers are float32, whatever the network says:
-        release 8.6 turns float16 ones into that, and back, in every step, which takes longer than
-        the step itself.
-        """
-        return not self.strongly_typed
-
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        """Number formats in which a network can be built."""
-        return (
-            ("float32", "float16", "bfloat16", "float8")
-            if self.strongly_typed
-            else ("float32", "float16")
-        )
 
     def logger(self) -> Any:
         """Warnings and errors go to the program's standard error."""
@@ -118,7 +93,7 @@ def describe(backend: str, module: Any) -> Library:
             f"install one "
             f"with {_install(backend)}."
         )
-    return Library(backend, module, version, release)
+    return Library(backend, module, version)
 
 
 def compute_capability(library: Library, device: torch.device) -> str:
@@ -186,8 +161,7 @@ class TrtEngine:
         self._check("output", outputs)
         self.inputs = inputs
         self.num_profiles = int(self._engine.num_optimization_profiles)
-        new, old = "device_memory_size_v2", "device_memory_size"
-        self._num_bytes = int(getattr(self._engine, new if hasattr(self._engine, new) else old))
+        self._num_bytes = int(self._engine.device_memory_size_v2)
         num_bytes = max(1, self._num_bytes) + ALIGNMENT
         self._memory = torch.empty(num_bytes, dtype=torch.uint8, device=device)
         self._contexts = [self._make_context(i, stream) for i in range(self.num_profiles)]
@@ -251,30 +225,23 @@ class TrtEngine:
                     )
 
     def _make_context(self, profile: int, stream: int) -> Any:
-        engine = self._engine
-        if hasattr(self._trt, "ExecutionContextAllocationStrategy"):
-            strategy = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
-            context = engine.create_execution_context(strategy)
-        else:
-            context = engine.create_execution_context_without_device_memory()
+        strategy = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
+        context = self._engine.create_execution_context(strategy)
         if context is None:
             raise ConfigError(
                 "TensorRT has no memory for an execution context; lower --max-step-rows or "
                 "--kv-rows."
             )
         start = -(-self._memory.data_ptr() // ALIGNMENT) * ALIGNMENT
-        if hasattr(context, "set_device_memory"):
-            context.set_device_memory(start, self._num_bytes)
-        else:
-            context.device_memory = start
+        context.set_device_memory(start, self._num_bytes)
         chosen = context.set_optimization_profile_async(profile, stream)
         _require(chosen, "set_optimization_profile_async")
         return context
 
 
 def _as_open(found: tuple[int, ...], known: tuple[int, ...]) -> tuple[int, ...]:
-    """`found` with -1 where `known` has it: a size may be fixed where the profiles leave no choice,
-    and some releases give the first profile's size there."""
+    """`found` with -1 where `known` has it: a size may be fixed where the profiles leave no
+    choice."""
     if len(found) != len(known):
         return found
     return tuple(-1 if size == -1 else actual for actual, size in zip(found, known, strict=True))

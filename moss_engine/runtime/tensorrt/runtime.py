@@ -7,7 +7,7 @@ scattered into it behind the step. Decode steps run as CUDA graphs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
@@ -39,7 +39,6 @@ from moss_engine.runtime.tensorrt.tensors import (
     WHOLE,
     EngineTensors,
     base_dtype,
-    is_product,
     new_kv_values,
     pool_shape,
     profiles,
@@ -68,7 +67,7 @@ class EngineFile(NamedTuple):
     @property
     def tensors(self) -> EngineTensors:
         manifest = self.manifest
-        return EngineTensors(self.config, manifest.limits, manifest.dtype, self.library.wide_io)
+        return EngineTensors(self.config, manifest.limits, manifest.dtype)
 
 
 def open_engine_file(
@@ -103,7 +102,7 @@ def open_engine_file(
     )
     file = EngineFile(library, plan, manifest, model, limits, {}, info, device)
     io_dtype = file.tensors.io_dtype
-    specs = weight_specs(model, manifest.limits, io_dtype if file.is_bound else manifest.dtype)
+    specs = weight_specs(model, manifest.limits, manifest.dtype)
     weight_bytes = sum(
         math.prod(spec.shape) * getattr(torch, spec.dtype).itemsize for spec in specs.values()
     )
@@ -112,27 +111,12 @@ def open_engine_file(
     if not file.is_bound:
         return file
     layout = stream_parts(config.checkpoint, model, getattr(torch, base_dtype(manifest.dtype)))
-    return file._replace(weights=bound_weights(library, manifest.dtype, layout, device))
+    return file._replace(weights={name: tensor.to(device) for name, tensor in layout})
 
 
 def load_trt_runtime(config: EngineConfig, limits: Limits, device: torch.device) -> TrtRuntime:
     """The runtime of `--runtime tensorrt` and `tensorrt_rtx`; raises as `open_engine_file`."""
     return TrtRuntime(open_engine_file(config, limits, device, pool_shape))
-
-
-def bound_weights(
-    library: Library, dtype: str, layout: Iterable[tuple[str, Tensor]], device: torch.device
-) -> dict[str, Tensor]:
-    """The layout's tensors as an engine of this dtype reads them: where nothing has to change, they
-    are not copied and may serve another runtime too.
-    """
-    torch_dtype = torch.float32 if library.wide_io else getattr(torch, base_dtype(dtype))
-    weights = {}
-    for name, tensor in layout:
-        weights[name] = tensor.to(device).to(torch_dtype)
-        if library.wide_io and is_product(name, tuple(tensor.shape)):
-            weights[name] = weights[name].t().contiguous()
-    return weights
 
 
 class EngineRuntime(LogitsRuntime):

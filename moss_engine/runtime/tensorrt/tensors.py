@@ -55,19 +55,16 @@ Shapes = dict[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class EngineTensors:
-    """Of one engine. `limits` and `dtype` are those that it is built for; `wide` says that the
-    library reads every float input as float32."""
+    """Of one engine. `limits` and `dtype` are those that it is built for."""
 
     config: ModelConfig
     limits: Limits
     dtype: str
-    wide: bool
 
     @property
     def io_dtype(self) -> str:
-        """The format of bound weights and of the pool: the engine's own, or float32 where the
-        library would convert every float16 input to that in each step."""
-        return "float32" if self.wide else base_dtype(self.dtype)
+        """The format of bound weights and of the pool."""
+        return base_dtype(self.dtype)
 
     @property
     def layers_at_a_time(self) -> int:
@@ -82,8 +79,7 @@ class EngineTensors:
         select [B] rows of the T whose logits are wanted; past_index [M, block_size] and row_index
         [R] count 0, 1, 2, ... ; kv_pool is one tile of `block_size` rows for every block, layer,
         key or value, and head: [blocks * layers * 2 * kv_heads, block_size, head_dim]. Hidden rows
-        are float32. With `wide`, matrices of products are [inputs, outputs] instead of the layout's
-        [outputs, inputs].
+        are float32.
         """
         config, block_size = self.config, self.limits.block_size
         rows = TensorSpec("float32", (ANY, config.hidden_size), ("tokens",))
@@ -117,8 +113,7 @@ class EngineTensors:
             owner = {"embed": EMBED, ROTARY: LAYERS, "layers": LAYERS}.get(first, HEADS)
             is_later = first == "layers" and int(rest[0]) >= self.layers_at_a_time
             if owner == part and not is_later:
-                turned = self.wide and is_product(name, spec.shape)
-                found[name] = replace(spec, shape=spec.shape[::-1]) if turned else spec
+                found[name] = spec
         return found
 
     def outputs(self, part: str) -> dict[str, TensorSpec]:
@@ -217,11 +212,6 @@ def weight_specs(config: ModelConfig, limits: Limits, dtype: str) -> dict[str, T
         for name, (stored, shape) in entries_of(config, dtype).items()
     }
     return {ROTARY: TensorSpec("float32", (limits.max_seq_len, config.head_dim)), **found}
-
-
-def is_product(name: str, shape: tuple[int, ...]) -> bool:
-    """Whether a weight of the layout is a matrix that hidden rows are multiplied by."""
-    return len(shape) == 2 and name != ROTARY and not name.startswith("embed.")
 
 
 def rotary_table(config: ModelConfig, num_positions: int, device: torch.device) -> Tensor:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -145,7 +144,7 @@ class Type(Enum):
 
 MatrixOperation = Enum("MatrixOperation", "NONE TRANSPOSE")
 TensorIOMode = Enum("TensorIOMode", "INPUT OUTPUT")
-BuilderFlag = Enum("BuilderFlag", "TF32 FP16 OBEY_PRECISION_CONSTRAINTS")
+BuilderFlag = Enum("BuilderFlag", "TF32")
 Strategy = Enum("ExecutionContextAllocationStrategy", "STATIC USER_MANAGED")
 
 
@@ -175,7 +174,7 @@ class Layer(Value):
     """A layer, and the tensor that it gives: `compute` of the layer itself, its options and the
     values of its inputs."""
 
-    output_type = precision = first_transpose = reshape_dims = None
+    first_transpose = reshape_dims = None
 
     def __init__(self, compute: Callable[..., Tensor], given: Sequence[Any]):
         self.compute = compute
@@ -185,9 +184,6 @@ class Layer(Value):
 
     def get_output(self, index: int) -> Value:
         return self
-
-    def set_output_type(self, index: int, dtype: Type) -> None:
-        self.output_type = dtype
 
 
 ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
@@ -270,10 +266,9 @@ LAYERS: dict[str, Callable[..., Tensor]] = {
 
 
 class Network:
-    """`typed`: strongly, as from release 10 on; `dry` while only types and shapes are asked for."""
+    """`dry` while only types and shapes are asked for."""
 
-    def __init__(self, typed: bool):
-        self.typed = typed
+    def __init__(self) -> None:
         self.dry = False
         self.plugin: Plugin | None = None
         self.layers: list[Layer] = []
@@ -301,19 +296,13 @@ class Network:
         return self.add(LAYERS["concatenation"], *values)
 
     def add_shape(self, x: Value) -> Layer:
-        dtype = torch.int64 if self.typed else torch.int32
-        return self.add(lambda _, x: torch.tensor(x.shape, dtype=dtype), x)
+        return self.add(lambda _, x: torch.tensor(x.shape), x)
 
     def run(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         values = {self.inputs[name][0]: tensor for name, tensor in inputs.items()}
         for layer in self.layers:
             given = (values[value] for _, value in sorted(layer.inputs.items()))
-            values[layer] = made = layer.compute(layer, *layer.options, *given)
-            if self.typed:
-                assert layer.precision is None is layer.output_type, "a typed network has no wishes"
-            elif made.is_floating_point():  # could be computed in another type, unless told not to
-                dtype = Type.of(made)
-                assert layer.output_type is dtype and layer.precision in (None, dtype)
+            values[layer] = layer.compute(layer, *layer.options, *given)
         return {value.name: values[value] for value in self.outputs}
 
 
@@ -326,12 +315,9 @@ class Profile(dict[str, list[tuple[int, ...]]]):
 
 class Settings(SimpleNamespace):
     def __init__(self) -> None:
-        self.profiles, self.flags, self.tactic_sources = [], {BuilderFlag.TF32}, None
-        self.set_flag, self.clear_flag = self.flags.add, self.flags.discard
+        self.profiles, self.flags = [], {BuilderFlag.TF32}
+        self.clear_flag = self.flags.discard
         self.add_optimization_profile = self.profiles.append
-
-    def set_tactic_sources(self, sources: int) -> None:
-        self.tactic_sources = sources
 
 
 class Memory(bytes):
@@ -345,24 +331,16 @@ PLANS: dict[bytes, Network] = {}
 
 
 class Builder:
-    def __init__(self, typed: bool, logger: Logger):
-        self.typed = typed
+    def __init__(self, logger: Logger):
         self.create_builder_config, self.create_optimization_profile = Settings, Profile
 
     def create_network(self, flags: int) -> Network:
-        assert flags == 1 << int(self.typed)
-        return Network(self.typed)
+        assert flags == 1 << 1, "a network is typed strongly"
+        return Network()
 
     def build_serialized_network(self, network: Network, settings: Settings) -> Memory:
         dynamic = {name for name, (_, _, shape) in network.inputs.items() if -1 in shape}
         assert all(profile.keys() == dynamic for profile in settings.profiles)
-        if not self.typed:
-            assert BuilderFlag.OBEY_PRECISION_CONSTRAINTS in settings.flags
-            assert settings.tactic_sources == 0
-            halves = any(layer.output_type is Type.HALF for layer in network.layers)
-            assert halves == (BuilderFlag.FP16 in settings.flags)
-            inputs = [dtype for _, dtype, _ in network.inputs.values()]
-            assert Type.HALF not in inputs, "it would be converted in every step"
         network.profiles = settings.profiles
         plan = f"recorded network {len(PLANS)}".encode()
         PLANS[plan] = network
@@ -382,20 +360,16 @@ class Engine:
     def __init__(self, network: Network):
         self.network, self.inputs = network, network.inputs
         self.num_optimization_profiles = len(network.profiles)
-        self.tensors = {name: (dtype, self._fixed(name)) for name, (_, dtype, _) in
-                        self.inputs.items()} | self._outputs()  # fmt: skip
+        inputs = {name: (dtype, shape) for name, (_, dtype, shape) in self.inputs.items()}
+        self.tensors = inputs | self._outputs()
         self.names = [*self.tensors]
         self.num_io_tensors = len(self.names)
         self.get_tensor_name = self.names.__getitem__
         self.get_tensor_dtype = lambda name: self.tensors[name][0]
         self.get_tensor_shape = lambda name: self.tensors[name][1]
         self.get_tensor_location = lambda name: SimpleNamespace(name="DEVICE")
-        if network.typed:
-            self.device_memory_size_v2 = 1024
-            self.create_execution_context = lambda strategy: Context(self)
-        else:
-            self.device_memory_size = 1024
-            self.create_execution_context_without_device_memory = lambda: OldContext(self)
+        self.device_memory_size_v2 = 1024
+        self.create_execution_context = lambda strategy: Context(self)
 
     def get_tensor_mode(self, name: str) -> TensorIOMode:
         return TensorIOMode.INPUT if name in self.inputs else TensorIOMode.OUTPUT
@@ -404,14 +378,8 @@ class Engine:
         fixed = [self.inputs[name][2]] * 3
         return [profile.get(name, fixed) for profile in self.network.profiles]
 
-    def _fixed(self, name: str) -> tuple[int, ...]:
-        """An input's shape: an old release fixes what the profiles leave no choice in."""
-        shapes = {size for sizes in self.profile_shapes(name) for size in sizes}
-        return shapes.pop() if not self.network.typed and len(shapes) == 1 else self.inputs[name][2]
-
     def _outputs(self) -> dict[str, tuple[Type, tuple[int, ...]]]:
-        """From runs with zeros at several sizes: a size that changes is -1. An old release gives
-        the first profile's smallest size instead."""
+        """From runs with zeros at several sizes: a size that changes is -1."""
         self.network.dry, runs = True, []
         for profile, which in ((0, 0), (-1, 0), (-1, 1)):
             zeros = {
@@ -423,7 +391,7 @@ class Engine:
         for name, first in runs[0].items():
             sizes = zip(*(run[name].shape for run in runs), strict=True)
             shape = tuple(size[0] if len({*size}) == 1 else -1 for size in sizes)
-            found[name] = Type.of(first), shape if self.network.typed else tuple(first.shape)
+            found[name] = Type.of(first), shape
         return found
 
 
@@ -475,13 +443,6 @@ class Context:
         return True
 
 
-class OldContext(Context):
-    """`set_device_memory` is not there: the memory's address is an attribute."""
-
-    set_device_memory = property()
-    device_memory = property(lambda self: self.memory, lambda self, at: setattr(self, "memory", at))
-
-
 def _read(address: int, dtype: Type, shape: tuple[int, ...], stream: int = 0) -> Tensor:
     values = torch.empty(shape, dtype=dtype.torch)
     _copy(values.data_ptr(), address, values.nbytes, stream)
@@ -505,16 +466,16 @@ def _is_on_device(address: int) -> bool:
     return status == 0 and kind.value == 2
 
 
-def package(version: str, *, typed: bool) -> SimpleNamespace:
-    """The package tensorrt of a release, `typed` from 10 on."""
-    types = {"float32": "FLOAT", "float16": "HALF", "int32": "INT32", "bool": "BOOL"}
-    flags = "EXPLICIT_BATCH"
-    if typed:
-        types |= {"bfloat16": "BF16", "int64": "INT64", "fp8": "FP8"}
-        flags += " STRONGLY_TYPED"
+def tensorrt_package() -> SimpleNamespace:
+    """The package tensorrt."""
+    types = {
+        "float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16", "fp8": "FP8",
+        "int32": "INT32", "int64": "INT64", "bool": "BOOL",
+    }  # fmt: skip
+    flags = "EXPLICIT_BATCH STRONGLY_TYPED"
     made = SimpleNamespace(
-        __version__=version,
-        Builder=partial(Builder, typed),
+        __version__="10.16.1.11",
+        Builder=Builder,
         BuilderFlag=BuilderFlag,
         Logger=Logger,
         MatrixOperation=MatrixOperation,
@@ -522,19 +483,17 @@ def package(version: str, *, typed: bool) -> SimpleNamespace:
         Permutation=tuple,
         Runtime=Runtime,
         TensorIOMode=TensorIOMode,
+        ExecutionContextAllocationStrategy=Strategy,
         Weights=Weights,
         ReduceOperation=SimpleNamespace(AVG="AVG"),
         **{name: Type[kind] for name, kind in types.items()},
     )
     names = SimpleNamespace(**{name: name for name in ELEMENTWISE})
     made.ElementWiseOperation = made.UnaryOperation = made.ActivationType = names
-    if typed:
-        made.ExecutionContextAllocationStrategy = Strategy
     return made
 
 
-TENSORRT = package("10.16.1.11", typed=True)
-OLD_TENSORRT = package("8.6.0", typed=False)
+TENSORRT = tensorrt_package()
 
 
 class LlmTensor(SimpleNamespace):
@@ -553,13 +512,13 @@ class LlmNetwork:
     current: LlmNetwork
 
     def __init__(self) -> None:
-        self.trt_network = Network(True)
+        self.trt_network = Network()
         self.plugin_config = type("PluginConfig", (), {"__slots__": PLUGIN_FIELDS})()
 
 
 class LlmBuilder:
     def __init__(self) -> None:
-        self.trt_builder, self.create_network = Builder(True, Logger(2)), LlmNetwork
+        self.trt_builder, self.create_network = Builder(Logger(2)), LlmNetwork
 
 
 @contextmanager
@@ -625,7 +584,7 @@ def gpt_attention(
 
 @contextmanager
 def installed(
-    tensorrt: SimpleNamespace = TENSORRT, llm: str = "1.2.1", folder: Path | None = None
+    llm: str = "1.2.1", folder: Path | None = None, tensorrt: SimpleNamespace = TENSORRT
 ) -> Iterator[None]:
     """Inside, `import tensorrt` finds the stand-in, and there is a GPU of compute capability 8.9;
     with a folder for its plugin library, `import tensorrt_llm` finds one, too."""

@@ -22,13 +22,12 @@ from moss_engine.models.manifest import checkpoint_digest
 from moss_engine.runtime.base import Limits, Logits, Runtime, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.engine_manifest import PLAN_NAME, EngineManifest, write_engine_manifest
 from moss_engine.runtime.tensorrt.engine import Library, describe
-from moss_engine.runtime.tensorrt.runtime import EngineFile, TrtRuntime, bound_weights
+from moss_engine.runtime.tensorrt.runtime import EngineFile, TrtRuntime
 from moss_engine.runtime.tensorrt_llm.runtime import TrtLlmRuntime
-from tests.runtime.tensorrt.stand_in import OLD_TENSORRT, PLANS, TENSORRT, installed
+from tests.runtime.tensorrt.stand_in import PLANS, TENSORRT, installed
 
 CPU = torch.device("cpu")
 STAND_IN = describe("tensorrt", TENSORRT)
-OLD_STAND_IN = describe("tensorrt", OLD_TENSORRT)
 LLM_STAND_IN = describe("tensorrt_llm", TENSORRT)
 LLM_LIMITS = Limits(block_size=8, num_blocks=128, max_batch=6, max_step_rows=96, max_seq_len=512)
 """A block holds a power of two rows, at least 8."""
@@ -98,7 +97,7 @@ def engine_file(
     device: torch.device,
 ) -> EngineFile:
     is_bound = manifest.weights == "bound"
-    bound = bound_weights(library, manifest.dtype, layout.items(), device) if is_bound else {}
+    bound = {name: tensor.to(device) for name, tensor in layout.items()} if is_bound else {}
     info = RuntimeInfo(library.backend, library.version, str(device), manifest.dtype, "test")
     return EngineFile(library, plan, manifest, config, limits, bound, info, device)
 

@@ -35,7 +35,7 @@ from moss_engine.runtime.tensorrt.tensors import PARTS, join_plans
 from moss_engine.runtime.tensorrt_llm import runtime as llm_runtime
 from moss_engine.runtime.tensorrt_llm.runtime import find_plugin, load_plugin, load_trtllm_runtime
 from tests.runtime.tensorrt import stand_in
-from tests.runtime.tensorrt.stand_in import OLD_TENSORRT, TENSORRT, installed
+from tests.runtime.tensorrt.stand_in import installed
 from tests.runtime.tensorrt.support import CPU, STAND_IN, build_folder, give_pool, prefill
 
 BUILT = Limits(block_size=8, num_blocks=64, max_batch=3, max_step_rows=32, max_seq_len=128)
@@ -162,8 +162,8 @@ def test_a_library_that_cannot_serve_is_a_sentence(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(trt_engine._MODULES, "tensorrt", ("no_such_tensorrt",))
     with pytest.raises(MissingPackageError, match=r"pip install .*tensorrt.*--runtime torch"):
         trt_engine.load_library("tensorrt")
-    with pytest.raises(ConfigError, match=r"tensorrt 8\.5\.3 is installed and 8\.6 is the oldest"):
-        trt_engine.describe("tensorrt", SimpleNamespace(__version__="8.5.3"))
+    with pytest.raises(ConfigError, match=r"tensorrt 8\.6\.0 is installed and 10\.4 is the oldest"):
+        trt_engine.describe("tensorrt", SimpleNamespace(__version__="8.6.0"))
     library = dataclasses.replace(STAND_IN, backend="tensorrt_rtx")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     with pytest.raises(ConfigError, match="H100 and H200"):
@@ -174,7 +174,6 @@ def test_a_library_that_cannot_serve_is_a_sentence(monkeypatch: pytest.MonkeyPat
     ("build", "dtype", "change", "words"),
     [
         (build_tensorrt_plan, "float8", {}, "--weights baked"),
-        (build_tensorrt_plan, "bfloat16", {"trt": OLD_TENSORRT}, "8.6.0 has no bfloat16"),
         (build_llm_plan, "float8", {}, "build with --weights baked"),
         (build_llm_plan, "float16", {}, "overflows with tensorrt_llm; build with --dtype bfloat16"),
         (build_llm_plan, "bfloat16", {"block_size": 24}, "--block-size 24 is no power of two"),
@@ -204,7 +203,7 @@ def test_what_cannot_be_built_is_a_sentence(
     if "fails" in change:
         monkeypatch.setattr(stand_in.Builder, "build_serialized_network", lambda *given: None)
     with (
-        installed(change.get("trt", TENSORRT), str(change.get("llm", "1.2.1")), tmp_path),
+        installed(str(change.get("llm", "1.2.1")), tmp_path),
         pytest.MonkeyPatch.context() as patch,
     ):
         if "gpu" in change and change["gpu"] is None:

@@ -36,7 +36,6 @@ from tests.runtime.tensorrt import stand_in
 from tests.runtime.tensorrt.support import (
     CPU,
     LLM_LIMITS,
-    OLD_STAND_IN,
     STAND_IN,
     agrees,
     conversation,
@@ -54,14 +53,13 @@ NUM_ROWS = 6
 
 class EngineContract(RuntimeContract):
     exact_batch = False
-    library = STAND_IN
     built: tuple[str, str]
     """Number format, and where the weights are."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
-        return make_runtime(cls.library, tiny_checkpoint, LIMITS, *cls.built)
+        return make_runtime(STAND_IN, tiny_checkpoint, LIMITS, *cls.built)
 
 
 class TestBoundFloat32(EngineContract):
@@ -77,13 +75,6 @@ class TestBakedFloat16(EngineContract):
 
     built = "float16", "baked"
     tolerance = drift = 0.02
-
-
-class TestOldFloat16(TestBakedFloat16):
-    """A release that types networks weakly."""
-
-    library = OLD_STAND_IN
-    built = "float16", "bound"
 
 
 @pytest.mark.gpu
@@ -163,24 +154,22 @@ def test_bound_weights_give_the_very_same_logits(tiny_checkpoint: Path, tmp_path
 
 
 def test_one_sequence_at_a_time_is_served(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """Whose sizes a library may fix, as the profiles leave no choice: an older release then knows
-    no profile of ids any more."""
+    """Whose sizes the profiles leave no choice in."""
     limits = dataclasses.replace(LLM_LIMITS, max_batch=1)
     llm = make_llm_runtime(tiny_checkpoint, tmp_path, limits=limits)
     one_row = dataclasses.replace(LIMITS, max_batch=1, max_step_rows=1)
-    old = make_runtime(OLD_STAND_IN, tiny_checkpoint, one_row, "float32", "bound")
+    plain = make_runtime(STAND_IN, tiny_checkpoint, one_row, "float32", "bound")
     rows, table = tuple(Row(7 + i, i) for i in range(20)), (9, 4, 70, 2, 1)
-    for runtime, steps in ((llm, ((0, 9), (9, 10), (10, 20))), (old, ((0, 1), (1, 2), (2, 3)))):
+    for runtime, steps in ((llm, ((0, 9), (9, 10), (10, 20))), (plain, ((0, 1), (1, 2), (2, 3)))):
         reference = torch_runtime(tiny_checkpoint, runtime.limits)
         for start, end in steps:
             batch = ScheduledBatch((ScheduledSequence(rows[start:end], start, table, True),))
             assert agrees([runtime.forward(batch)], [reference.forward(batch)])
 
 
-@pytest.mark.parametrize("library", [STAND_IN, OLD_STAND_IN], ids=["new", "old"])
 @pytest.mark.parametrize(("shared", "of_a_branch"), [(3, 2), (4, 2), (2, 4)])
 def test_layers_run_in_parts_give_what_the_whole_network_gives(
-    library: Library, shared: int, of_a_branch: int, tiny_checkpoint: Path
+    shared: int, of_a_branch: int, tiny_checkpoint: Path
 ) -> None:
     """One, two and two layers at a time; branches of two parts and of one."""
     config = dataclasses.replace(
@@ -194,7 +183,7 @@ def test_layers_run_in_parts_give_what_the_whole_network_gives(
         for name, part in parts(config).items()
     }
     in_parts, whole = (
-        open_runtime(library, config, layout, LIMITS, "float32", weights)
+        open_runtime(STAND_IN, config, layout, LIMITS, "float32", weights)
         for weights in ("bound", "baked")
     )
     for found, wanted in zip(conversation(in_parts), conversation(whole), strict=True):
@@ -215,7 +204,7 @@ def test_float32_is_not_rounded_to_tf32(
     )
     for dtype in ("float32", "float16"):
         target = BuildTarget("tensorrt", dtype, "bound", None, LIMITS)
-        build_plan(OLD_STAND_IN, config, target, None, print)
+        build_plan(STAND_IN, config, target, None, print)
     assert [stand_in.BuilderFlag.TF32 in flags for flags in used] == [False] * 3 + [True] * 3
 
 

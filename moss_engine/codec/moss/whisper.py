@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -161,10 +161,6 @@ class WhisperVqConfig:
     num_codes: int
     steps_per_code: int
     declared_layers: int
-
-    @property
-    def max_codes(self) -> int:
-        return self.max_steps // self.steps_per_code
 
     @staticmethod
     def from_folder(folder: Path) -> WhisperVqConfig:
@@ -338,8 +334,8 @@ class EncoderGraphs:
 
 
 CONV_STRIDE = 2
-BATCH_FRAMES = 8 * MAX_PIECE_SAMPLES // WHISPER_MEL.hop_size
-"""Frames of one batch after padding: 8 segments of 30 s, or 60 of 4 s."""
+PIECES_TOGETHER = 8
+"""Pieces of 30 s of one batch."""
 SEARCH_POINTS = 512
 """Points compared with the whole codebook at once: 34 MB of distances."""
 
@@ -448,72 +444,36 @@ class WhisperVq:
             self._device,
         )
 
+    @torch.inference_mode()
     def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
         """float32 [samples] mono, any rate -> one code per started 80 ms; none for an empty wave.
 
-        Longer sounds are cut into pieces of 30 s that know nothing of each other. Raises
+        Longer sounds are cut into pieces of 30 s that know nothing of each other; all are filled up
+        with silence to the length of the longest, as the published codec does. Raises
         EngineFaultError where the network did not give finite values.
         """
-        return self.encode_together([(wave, sample_rate_hz)])[0]
-
-    @torch.inference_mode()
-    def encode_together(self, waves: Sequence[tuple[np.ndarray, int]]) -> list[list[int]]:
-        """As `encode` for each, run as one batch; the codes come back in one copy."""
-        features: list[Tensor] = []
-        num_codes: list[list[int]] = []
-        for wave, sample_rate_hz in waves:
-            samples = torch.from_numpy(np.ascontiguousarray(wave, dtype=np.float32))
-            found, counts = self._features(
-                to_16_khz(samples.to(self._device, non_blocking=True), sample_rate_hz)
-            )
-            features += found
-            num_codes.append(counts)
-        if not features:
-            return [[] for _ in waves]
-        rows = iter(torch.cat([self._run(batch) for batch in batches(features)]).tolist())
-        codes = [[code for count in counts for code in next(rows)[:count]] for counts in num_codes]
-        if any(code < 0 for clip in codes for code in clip):
+        samples = torch.from_numpy(np.ascontiguousarray(wave, dtype=np.float32))
+        heard = to_16_khz(samples.to(self._device, non_blocking=True), sample_rate_hz)
+        if not len(heard):
+            return []
+        pieces = heard.split(MAX_PIECE_SAMPLES)
+        counts = [-(-len(piece) // self.samples_per_code) for piece in pieces]
+        length = max(counts) * self.samples_per_code
+        filled = torch.stack([pad(piece, (0, length - len(piece))) for piece in pieces])
+        parts = whisper_features(filled).split(PIECES_TOGETHER)
+        rows = torch.cat([self._run(features) for features in parts]).tolist()
+        codes = [code for row, count in zip(rows, counts, strict=True) for code in row[:count]]
+        if any(code < 0 for code in codes):
             raise EngineFaultError(
                 "The speech encoder gave values that are no numbers; start the program with "
                 "--codec-dtype float32 or bfloat16."
             )
         return codes
 
-    def _features(self, wave: Tensor) -> tuple[list[Tensor], list[int]]:
-        """One clip at 16 kHz -> features [128, frames] and number of codes of each segment.
-
-        The pieces of a clip are filled up with silence to the length of its longest, as the
-        published codec does.
-        """
-        pieces = list(wave.split(MAX_PIECE_SAMPLES)) if len(wave) else []
-        counts = [-(-len(piece) // self.samples_per_code) for piece in pieces]
-        length = max(counts, default=0) * self.samples_per_code
-        if not pieces:
-            return [], []
-        filled = torch.stack([pad(piece, (0, length - len(piece))) for piece in pieces])
-        return list(whisper_features(filled)), counts
-
-    def _run(self, features: Sequence[Tensor]) -> Tensor:
-        """[128, frames] each -> int64 [segments, most codes]; padded behind a segment's."""
-        frames = max(piece.shape[1] for piece in features)
-        batch = torch.stack([pad(piece, (0, frames - piece.shape[1])) for piece in features])
-        codes = self.graphs(batch) if self.graphs is not None and len(batch) == 1 else None
-        if codes is None:
-            codes = self.network.codes(self.network.points(batch))
-        return pad(codes, (0, self.network.config.max_codes - codes.shape[1]))
-
-
-def batches(features: Sequence[Tensor]) -> list[list[Tensor]]:
-    """[128, frames] each -> the same in order, grouped to at most BATCH_FRAMES after padding."""
-    groups: list[list[Tensor]] = []
-    longest = 0
-    for piece in features:
-        longest = max(longest, piece.shape[1])
-        if not groups or (len(groups[-1]) + 1) * longest > BATCH_FRAMES:
-            groups.append([])
-            longest = piece.shape[1]
-        groups[-1].append(piece)
-    return groups
+    def _run(self, features: Tensor) -> Tensor:
+        """[pieces, 128, frames] -> int64 [pieces, codes]"""
+        codes = self.graphs(features) if self.graphs is not None and len(features) == 1 else None
+        return self.network.codes(self.network.points(features)) if codes is None else codes
 
 
 def load_whisper_vq(

@@ -142,12 +142,12 @@ def make_vocoder(
     On a GPU at most `max_together` replies at a time, and a plain BigVGAN runs in half precision as
     a CUDA graph; the others run operation by operation in float32 there.
     """
-    if read_config(folder)["type"] == BIGVGAN_TYPE:
-        generator, config = load_vocoder(folder, device)
-        context, spec = context_frames(config, CONTEXT_SHARE), mel_spec_of(config)
-        return window_vocoder(generator, spec, chunk_frames, context, device, max_together)
-    mel = vocoder_mel(folder)
     network, config = load_vocoder(folder, device)
+    if config["type"] == BIGVGAN_TYPE:
+        context, spec = context_frames(config, CONTEXT_SHARE), mel_spec_of(config)
+        plan = chunk_plan(chunk_frames, context, device)
+        return window_vocoder(network, spec, plan, device, max_together)
+    mel = MelSpec(**config["mel"])
     return CachedVocoder(cast("Network", network), mel, config["gain"], chunk_frames, device)
 
 
@@ -159,28 +159,24 @@ def make_steady_vocoder(
     if read_config(folder)["type"] != BIGVGAN_TYPE:
         return make_vocoder(folder, device, (1,), max_together)
     generator, config = load_vocoder(folder, device)
-    context, spec = context_frames(config, CONTEXT_SHARE), mel_spec_of(config)
-    lengths = (2 * context + frames,)
-    plan = WindowPlan((frames - context % frames, frames), context, context, lengths)
-    if device.type == "cuda":
-        run = CudaVocoder(generator, spec.num_mels, lengths, max_together, device)
-        return WindowVocoder(run, spec, plan, device)
-    return WindowVocoder(generator, spec, plan, device)
+    context = context_frames(config, CONTEXT_SHARE)
+    first = frames - context % frames
+    plan = WindowPlan((first, frames), context, context, (2 * context + frames,))
+    return window_vocoder(generator, mel_spec_of(config), plan, device, max_together)
+
+
+def chunk_plan(chunk_frames: tuple[int, ...], context: int, device: torch.device) -> WindowPlan:
+    """Windows of chunks with `context` frames on either side; on a GPU of two lengths."""
+    ends = {chunk_frames[0] + 2 * context, max(chunk_frames) + 2 * context}
+    lengths = tuple(sorted(ends)) if device.type == "cuda" else ()
+    return WindowPlan(chunk_frames, context, context, lengths)
 
 
 def window_vocoder(
-    generator: nn.Module,
-    mel: MelSpec,
-    chunk_frames: tuple[int, ...],
-    context: int,
-    device: torch.device,
-    max_together: int,
+    generator: nn.Module, mel: MelSpec, plan: WindowPlan, device: torch.device, max_together: int
 ) -> WindowVocoder:
-    """A plain BigVGAN that is ready to run, with `context` frames on either side of a chunk."""
+    """A plain BigVGAN that is ready to run."""
     if device.type != "cuda":
-        plan = WindowPlan(chunk_frames, context, context)
         return WindowVocoder(generator, mel, plan, device)
-    lengths = tuple(sorted({chunk_frames[0] + 2 * context, max(chunk_frames) + 2 * context}))
-    run = CudaVocoder(generator, mel.num_mels, lengths, max_together, device)
-    plan = WindowPlan(chunk_frames, context, context, lengths)
+    run = CudaVocoder(generator, mel.num_mels, plan.lengths, max_together, device)
     return WindowVocoder(run, mel, plan, device)

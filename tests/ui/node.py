@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import tempfile
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,20 +24,9 @@ def node() -> str | None:
     return shutil.which("node") or (str(wheel) if wheel and wheel.exists() else None)
 
 
-@cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    """The modules, where Node takes them for such."""
-    made = tempfile.TemporaryDirectory()
-    shutil.copytree(UI, made.name, dirs_exist_ok=True, ignore=lambda _, names: {
-        name for name in names if "." in name and not name.endswith(".js")
-    })  # fmt: skip
-    Path(made.name, "package.json").write_text('{"type": "module"}', encoding="utf-8")
-    return made
-
-
 def module(name: str) -> str:
     """The address of a module of the components, to import from."""
-    return Path(_folder().name, "components", name).as_uri()
+    return (UI / "components" / name).as_uri()
 
 
 def in_node(function: str, *arguments: Any) -> Any:

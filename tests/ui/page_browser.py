@@ -195,11 +195,19 @@ class Visit:
         for script in (TAP, FAST_LINK, init):
             self.page.add_init_script(script)
         self.page.goto(f"{url}#{view}")
-        self.page.wait_for_function("window.liveAudio")
-        self.page.wait_for_selector("#mode input:checked", state="attached")
+        self.arrive()
         if view == "engine":
             self.page.wait_for_selector("#panel .tile", state="attached")
         self.text = self.page.locator("#text textarea")
+
+    def arrive(self) -> None:
+        """Wait until the page is there."""
+        self.page.wait_for_function("window.liveAudio")
+        self.page.wait_for_selector("#mode input:checked", state="attached")
+
+    def reload(self) -> None:
+        self.page.reload()
+        self.arrive()
 
     def _edit(self, old: str, new: str) -> None:
         def answer(route) -> None:

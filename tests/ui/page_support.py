@@ -237,7 +237,6 @@ class FakeService:
     cancelled: list[str] = field(default_factory=list)
     acknowledged: dict[str, int] = field(default_factory=dict)
     chunk_ready_s: list[float] = field(default_factory=list)  # wall clock: shared with the browser
-    asked_s: list[float] = field(default_factory=list)  # wall clock
     open: dict[str, Request] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
     left_out: dict[str, int] = field(default_factory=dict)
@@ -290,7 +289,6 @@ class FakeService:
             self.requests,
             self.cancelled,
             self.chunk_ready_s,
-            self.asked_s,
             self.encoded,
             self.acknowledged,
             self.over,
@@ -316,7 +314,6 @@ class FakeService:
                 raise ContextError("The question is too long; ask a shorter one.")
         self.left_out[request.request_id] = asked - len(request.messages)
         self.requests.append(request)
-        self.asked_s.append(time.time())
         return FakeReply(self, request)
 
     async def told(self, request: Request, acknowledge: bool) -> AsyncGenerator[Event, None]:

@@ -15,9 +15,6 @@ from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.ui.modules import HERE, JOINED, LATER, address, modules
 from tests.ui.node import UI, in_node, module
 
-ALONE = [name for name in modules() if not name.endswith("_worklet.js")]
-
-
 WATERFALL = """async (url, live) => {
   globalThis.Audio = class {};
   const { waterfall } = await import(url);
@@ -37,23 +34,16 @@ def test_no_step_of_the_waterfall_takes_less_than_no_time():
     assert all(start <= end for start, end in known.values()), known
 
 
-@pytest.fixture
-def alone(browser, url):
-    """A document of the server's that runs nothing by itself, to import a module into."""
-    with browser.new_context() as context:
-        page = context.new_page()
-        page.goto(f"{url}healthz")
-        yield page
-
-
 @pytest.mark.browser
-class TestAlone:
-    @pytest.mark.parametrize("name", ALONE)
-    def test_a_module_needs_no_other_than_it_imports(self, alone, name):
+def test_a_module_needs_no_other_than_it_imports(browser, url):
+    for name in (name for name in modules() if not name.endswith("_worklet.js")):
         faults = []
-        alone.on("pageerror", lambda fault: faults.append(fault))
-        assert alone.evaluate("(url) => import(url).then(Object.keys)", f"/{address(name)}")
-        assert not faults
+        with browser.new_context() as context:
+            page = context.new_page()
+            page.on("pageerror", lambda fault, faults=faults: faults.append(fault))
+            page.goto(f"{url}healthz")  # a document that runs nothing by itself
+            assert page.evaluate("(url) => import(url).then(Object.keys)", f"/{address(name)}")
+            assert not faults, name
 
 
 def test_modules_are_files_that_may_be_kept_for_good(url):

@@ -248,19 +248,7 @@ def test_a_clip_is_heard_although_a_reply_speaks_and_may_vanish_while_it_is_load
     assert tab.page.locator(".clip-on").count() == 0
 
 
-def test_the_seed_of_a_reply_can_be_kept(service, tab):
-    tab.page.locator("#settings summary").click()
-    tab.hear("Again the same.")
-    tab.page.get_by_label("New seed for every reply").uncheck()
-    seed = service.requests[-1].sampling.seed
-    assert until(lambda: tab.page.locator("#seed input").input_value() == str(seed))
-    tab.ask("Again the same.")
-    tab.wait("sent", "waiting", "thinking", "speaking")
-    tab.wait("done")
-    assert service.requests[-1].sampling.seed == seed and len(service.requests) == 2
-
-
-def test_escape_belongs_to_an_open_dialog_and_to_who_spells_a_word(service, tab):
+def test_escape_belongs_to_an_open_dialog_or_menu_and_to_who_spells_a_word(service, tab):
     service.script = Script(seconds=60.0, rtf=0.2)
     send, stop = tab.page.locator("#send"), tab.page.locator("#stop")
     assert send.is_visible() and not stop.is_visible()
@@ -274,6 +262,10 @@ def test_escape_belongs_to_an_open_dialog_and_to_who_spells_a_word(service, tab)
         dialog.wait_for()
         tab.page.keyboard.press("Escape")
         dialog.wait_for(state="hidden")
+    tab.page.locator(".la-save").click()
+    assert tab.page.locator(".la-wav").is_visible()
+    tab.page.keyboard.press("Escape")
+    assert not tab.page.locator(".la-wav").is_visible()
     tab.text.evaluate(SPELLED)
     assert tab.page.evaluate("[stops, liveAudio.state.phase]") == [0, "speaking"]
     tab.text.press("Escape")

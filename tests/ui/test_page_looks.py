@@ -210,7 +210,9 @@ def test_the_settings_are_large_enough_for_a_finger(visit):
     assert tab.page.locator("#settings summary").bounding_box()["height"] >= 44
 
 
-def test_controls_that_are_called_alike_stand_in_named_groups_and_are_asked_with(service, visit):
+def test_controls_that_are_called_alike_stand_in_named_groups_and_are_asked_with_as_is_a_kept_seed(
+    service, visit
+):
     tab = visit()
     tab.page.locator("#settings summary").click()
     for head, temperature in (("Speech head", "0.35"), ("Text head", "0.55")):
@@ -228,6 +230,10 @@ def test_controls_that_are_called_alike_stand_in_named_groups_and_are_asked_with
     sampling = service.requests[-1].sampling
     assert (sampling.audio.temperature, sampling.text.temperature) == (0.35, 0.55)
     assert (sampling.max_rows, sampling.text.top_k) == (99, INFO.sampling.text.top_k)
+    tab.page.locator("#settings summary").click()
+    tab.page.get_by_label("New seed for every reply").uncheck()
+    tab.hear("Again the same.")
+    assert service.requests[-1].sampling.seed == sampling.seed
 
 
 def test_the_shade_is_kept(visit):
@@ -235,8 +241,7 @@ def test_the_shade_is_kept(visit):
     dark = "document.body.classList.contains('dark')"
     tab.page.locator(".shade").click()
     assert tab.page.evaluate(dark)
-    tab.page.reload()
-    tab.page.wait_for_function("window.liveAudio")
+    tab.reload()
     assert until(lambda: tab.page.evaluate(dark))
 
 

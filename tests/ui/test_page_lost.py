@@ -101,11 +101,6 @@ def status(tab) -> str:
     return tab.page.locator(".la-status").inner_text()
 
 
-def arrived(tab) -> None:
-    tab.page.wait_for_function("window.liveAudio")
-    tab.page.wait_for_selector("#mode input:checked", state="attached")
-
-
 def said(tab) -> list[str]:
     return tab.page.evaluate(LISTED)
 
@@ -119,11 +114,6 @@ def assert_listed(tab, *beginnings: str) -> None:
         return len(found) == len(beginnings) and all(map(str.startswith, found, beginnings))
 
     assert until(listed), f"it holds {said(tab)}"
-
-
-def loaded_anew(tab) -> None:
-    tab.page.reload()
-    arrived(tab)
 
 
 def test_a_cut_connection_is_said_and_the_page_comes_back_with_what_was_typed(service, wire, wired):
@@ -268,7 +258,7 @@ def test_a_reload_in_the_middle_of_a_reply_ends_it_and_the_conversation_goes_on_
     tab.ask("This one is left in the middle.")
     tab.wait("speaking")
     tab.page.wait_for_function("liveAudio.heard > 20000")
-    loaded_anew(tab)
+    tab.reload()
     assert until(lambda: len(said(tab)) > 0, BACK_S)
     assert_listed(tab, "You:\n\nMy name", "Answer:\n\nMy name", "You:\n\nThis one", "Answer:")
     assert until(lambda: said(tab)[3].endswith("Stopped."))
@@ -309,7 +299,7 @@ def test_clear_all_clears_what_the_tab_keeps_and_what_is_on_its_way(service, vis
     tab, other = visit(), visit()
     tab.page.locator("#mode label", has_text="Small talk").click()
     tab.hear("To be forgotten.")
-    loaded_anew(other)
+    other.reload()
     assert said(other) == [], "another tab has a conversation of its own"
     other.page.close()
     assert_listed(tab, "You:\n\nTo be", "Answer:")
@@ -320,7 +310,7 @@ def test_clear_all_clears_what_the_tab_keeps_and_what_is_on_its_way(service, vis
     tab.page.locator("#clear").click()
     tab.page.wait_for_timeout(800)
     assert said(tab) == []
-    loaded_anew(tab)
+    tab.reload()
     tab.page.wait_for_timeout(400)
     assert said(tab) == []
 

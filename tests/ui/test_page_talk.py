@@ -59,7 +59,6 @@ def speaker(visit):
 
     def make(**options):
         tab = visit(permissions=["microphone"], **options)
-        tab.page.wait_for_function("window.recorder?.ready")
         tab.page.locator("#mode label", has_text="Speak to it").click()
         tab.page.wait_for_selector(".rec-talk:visible")
         return tab
@@ -251,7 +250,6 @@ def test_without_a_microphone_the_page_says_so_and_takes_files(service, speaker)
 def test_a_recording_is_sent_before_it_is_too_long(serve, visit):
     service = FakeService(Script(seconds=0.5, rtf=0.1), replace(INFO, max_speech_s=2.0))
     tab = visit(serve(service), permissions=["microphone"])
-    tab.page.wait_for_function("window.recorder?.ready")
     tab.page.locator("#mode label", has_text="Speak to it").click()
     tab.page.locator(".rec-talk").click()
     tab.wait("done")
@@ -324,7 +322,6 @@ def test_a_recogniser_s_words_stand_in_the_conversation_with_who_heard_them(serv
     service, _ = talking(Written([Say("It is noon."), Say("Have a rest.")]))
     tab = visit(serve(service))
     answers = tab.page.locator("#chat .tr-assistant")
-    tab.page.wait_for_function("window.recorder?.ready")
     choose(tab, "chat", "speech", "speech")
     tab.page.wait_for_selector(".rec-file:visible")
     tab.page.locator(".rec-input").set_input_files(RECORDED)

@@ -35,6 +35,9 @@ export function part(tag, className, text = "") {
   return made;
 }
 
+// Phases of a reply that somebody waits for, or hears.
+export const BUSY = ["sent", "waiting", "thinking", "speaking"];
+
 export const root = () => (window.gradio_config?.root || "").replace(/\/$/, "");
 
 export const randomName = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -2,7 +2,7 @@
 // Other parts of the page follow along through the document's "liveaudio" events and window.liveAudio, and say what went
 // wrong through "problem" events, whose sentence the page shows in one place.
 
-import { complain, randomName, root } from "./common.js";
+import { BUSY, complain, randomName, root } from "./common.js";
 import { Door } from "./door.js";
 import { pause, wire } from "./live_audio_controls.js";
 import { OpusReply, SLOW_PREBUFFER_MS, soundWay } from "./opus.js";
@@ -21,7 +21,7 @@ const blank = () => ({
   phase: null, // idle, sent, refused, waiting, thinking, speaking, stopped, done, failed, lost
   run: null, ended: false, speaks: true, seed: null, placed: null,
   total: 0, played: 0, buffered: 0, underruns: 0, starved: 0, target: 0,
-  clickMs: null, byWords: false, firstWordMs: null, firstMs: null, onsetMs: null, firstPcmMs: null, latencyMs: 0,
+  clickMs: null, byWords: false, firstWordMs: null, firstMs: null, firstPcmMs: null, latencyMs: 0,
   offsetLowMs: null, offsetHighMs: Infinity,
   sound: "pcm", stages: {}, figures: {}, pool: {}, ids: [], pieces: {}, rate, again: false,
   furthest: 0, // samples that reached the ear, wherever the listener is now
@@ -33,7 +33,6 @@ export let pcm = []; // every chunk of the reply, to hear it again and to save i
 let opus = null; // what decodes the reply, where it comes compressed
 let discard = true; // after Stop, until the next run begins
 let clock = null;
-export const BUSY = ["sent", "waiting", "thinking", "speaking"];
 
 // A question was accepted: the reply before it makes room.
 function begin({ run, clickMs, byWords }) {
@@ -319,7 +318,6 @@ let skipped = { samples: 0, underruns: 0, starved: 0 }; // before the place from
 
 function hear(report) {
   if (report.first !== undefined) live.firstMs ??= player.toPageMs(report.first);
-  else if (report.onset !== undefined) live.onsetMs ??= player.toPageMs(report.onset);
   else {
     const { state, played, buffered, underruns, starved, target } = report;
     Object.assign(live, {

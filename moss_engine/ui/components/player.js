@@ -71,7 +71,6 @@ class ScheduledSink {
     if (this.pieces.length === 0) {
       this.next = earliest;
       this.listener({ first: this.next / rate });
-      this.listener({ onset: this.next / rate });
     } else if (this.next < context.currentTime * rate) {
       this.underruns += 1;
       this.starved += earliest - this.next;
@@ -91,7 +90,7 @@ class ScheduledSink {
     const total = this.pieces.reduce((sum, piece) => sum + piece.samples, 0);
     if (this.ended && played >= total) this.state = "done";
     const { state, underruns, starved } = this;
-    this.listener({ state, played, buffered: total - played, underruns, starved, target: this.lead * sampleRate, time });
+    this.listener({ state, played, buffered: total - played, underruns, starved, target: this.lead * sampleRate });
   }
 }
 

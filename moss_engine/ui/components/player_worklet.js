@@ -2,14 +2,13 @@
 //
 // Messages in:  {pcm: Int16Array} | {end: true} | {reset: epoch} | {prebuffer: ms} | {after: ms for which a reply waits} |
 //               {held: whether nothing is to sound}
-// Messages out: {state, played, buffered, underruns, starved, target, time, epoch}   about 20 times a second
-//               {first: time, epoch} and {onset: time, epoch}   when the first, and first audible, sample is handed over
+// Messages out: {state, played, buffered, underruns, starved, target, epoch}   about 20 times a second
+//               {first: time, epoch}   when the first sample is handed over
 // Counts are samples, times are seconds of the context's clock, `epoch` is that of the last reset.
 
 const REPORT_SAMPLES = 1152;
 const MARGIN = 1.25; // of the time by which the next reply may come later than the ones before
 const SPARE_S = 0.04; // of sound that should be left when more comes: with less, the next reply may be too late
-const AUDIBLE = 0.00316; // -50 dBFS
 
 class LiveAudioRing extends AudioWorkletProcessor {
   constructor(options) {
@@ -41,7 +40,6 @@ class LiveAudioRing extends AudioWorkletProcessor {
     this.after = 0;
     this.rampIn = 0;
     this.ended = false;
-    this.audible = false;
     this.state = "idle";
     this.sinceReport = 0;
     this.received = 0;
@@ -146,13 +144,6 @@ class LiveAudioRing extends AudioWorkletProcessor {
       this.rampIn = this.fade;
       this.state = "fill";
     }
-    if (!this.audible) {
-      const at = out.findIndex((sample) => Math.abs(sample) > AUDIBLE);
-      if (at >= 0) {
-        this.audible = true;
-        this.post({ onset: currentTime + at / sampleRate });
-      }
-    }
     this.played += count;
     if (this.ended && this.buffered === 0) this.state = "done";
   }
@@ -189,7 +180,6 @@ class LiveAudioRing extends AudioWorkletProcessor {
       underruns: this.underruns,
       starved: this.starved,
       target: this.target,
-      time: currentTime,
     });
   }
 

@@ -3,7 +3,7 @@
 //   off -> opening -> recording -> sending -> off                       a press begins, a press sends
 //   off -> opening -> listening <-> hearing                             hands-free, until it is switched off
 
-import { loadWorklet, root, write } from "./common.js";
+import { BUSY, loadWorklet, root, write } from "./common.js";
 
 // ---- the microphone, as blocks of int16 at `rateHz`. It is open only while it is listened to.
 
@@ -112,7 +112,6 @@ export class Capture {
 const ATTEMPTS = 3;
 const LOST = "The connection to the server was lost; check it and try again.";
 const KEPT_TIMES = 512; // blocks of which is known when they ended
-const BUSY = ["sent", "waiting", "thinking", "speaking"];
 const UNHEARD_S = 0.6; // of an answer: who goes on over so much of it had not finished
 
 export class Line {

@@ -42,12 +42,12 @@ from moss_engine.models.packed import (
     gptq4,
     group_of,
     lost_power,
-    lost_power4,
     pack4,
     quantise4,
     quantise8,
     round4,
     searched_scales4,
+    widen4,
 )
 from moss_engine.models.tensor_file import write_tensors
 
@@ -220,14 +220,14 @@ def round_matrix(weight: Tensor, products: Tensor | None) -> Rounded:
     """weight [rows, inputs] in 4 bits, so that it loses least."""
     group = group_of(weight.shape[1])
     assert group is not None, "the sizes were checked"
-    plain = lost_power4(weight, *quantise4(weight, group), products)
+    plain = lost_power(weight, widen4(*quantise4(weight, group)), products)
     if products is None:
         scale = searched_scales4(weight, group)
         integers = round4(weight, scale)
     else:
         integers, scale = gptq4(weight, products, group)
     values = pack4(integers, group)
-    lost = lost_power4(weight, values, scale, products)
+    lost = lost_power(weight, widen4(values, scale), products)
     return Rounded(values.cpu(), scale.cpu(), plain, lost)
 
 

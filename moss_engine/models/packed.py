@@ -136,13 +136,6 @@ def lost_power(weight: Tensor, rounded: Tensor, products: Tensor | None = None) 
     return (lost / ((wide @ matrix) * wide).sum()).item()
 
 
-def lost_power4(
-    weight: Tensor, values: Tensor, scale: Tensor, products: Tensor | None = None
-) -> float:
-    """`lost_power` of packed values."""
-    return lost_power(weight, widen4(values, scale), products)
-
-
 def _inverse_root(products: Tensor) -> Tensor:
     """The upper Cholesky factor of the inverse; inputs that were never seen count as alone."""
     matrix = products.clone()

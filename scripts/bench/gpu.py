@@ -23,7 +23,7 @@ from scripts.bench.common import Report
 if TYPE_CHECKING:
     from moss_engine.runtime.cuda.runtime import CudaRuntime
 
-REPEATS = 30
+WARM_UPS, REPEATS = 3, 30
 REST_S = 0.02
 """Rest before timing arithmetic that fills the GPU. Under sustained load an H200 meets its power
 limit and lowers its clock from 1,980 to 1,575 MHz."""
@@ -34,15 +34,13 @@ FORMATS = ("bfloat16", "float8", "float8-all", "int8", "int4")
 FLOAT8 = {"float8": "trunk", "float8-all": "all"}
 
 
-def device_times_ms(
-    run: Callable[[], object], repeats: int = REPEATS, warm: int = 3, rest_s: float = 0.0
-) -> list[float]:
+def device_times_ms(run: Callable[[], object], *, rest_s: float = 0.0) -> list[float]:
     """Times between device events around one call, with rest before each or back to back."""
-    for _ in range(warm):
+    for _ in range(WARM_UPS):
         run()
     torch.cuda.synchronize()
     events = []
-    for _ in range(repeats):
+    for _ in range(REPEATS):
         if rest_s:
             torch.cuda.synchronize()
             time.sleep(rest_s)
@@ -55,18 +53,16 @@ def device_times_ms(
     return [start.elapsed_time(end) for start, end in events]
 
 
-def wall_times_ms(
-    run: Callable[[], object], repeats: int = REPEATS, warm: int = 3, rest_s: float = 0.0
-) -> list[float]:
+def wall_times_ms(run: Callable[[], object], *, rest_s: float = 0.0) -> list[float]:
     """Host times of one call each, the device idle before, for `rest_s`, and after."""
     times = []
-    for i in range(warm + repeats):
+    for i in range(WARM_UPS + REPEATS):
         torch.cuda.synchronize()
         time.sleep(rest_s)
         start = time.perf_counter()
         run()
         torch.cuda.synchronize()
-        if i >= warm:
+        if i >= WARM_UPS:
             times.append((time.perf_counter() - start) * 1e3)
     return times
 

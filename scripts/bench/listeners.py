@@ -115,17 +115,14 @@ class Load:
     """One level of load; `figures` holds min and percentiles of every figure over its replies.
 
     There are `concurrency` listeners, who ask again when a reply was made, or, with `hears_out`,
-    when it was heard. `rows_per_s` and `audio_s_per_s` count all listeners
-    together, over the time from the first request to the last sample. `without_underrun` is the
-    share of replies without a late chunk, `late_chunks` the sum of those chunks.
+    when it was heard. `audio_s_per_s` counts all listeners together, over the time from the first
+    request to the last sample.
     """
 
     concurrency: int
     replies: int
     wall_s: float
-    rows_per_s: float
     audio_s_per_s: float
-    without_underrun: float
     figures: dict[str, dict[str, float]]
     late_chunks: int
     worst_rtf: float
@@ -161,9 +158,7 @@ async def closed_loop(
         concurrency=concurrency,
         replies=len(found),
         wall_s=wall_s,
-        rows_per_s=sum(m.num_rows for m in found) / wall_s,
         audio_s_per_s=sum(m.audio_s for m in found) / wall_s,
-        without_underrun=sum(m.underruns == 0 for m in found) / len(found),
         figures=summarise(found),
         late_chunks=sum(m.underruns for m in found),
         worst_rtf=max((m.rtf for m in found if m.rtf is not None), default=0.0),

@@ -181,7 +181,7 @@ def stand_in_codec(device: torch.device, max_together: int = 16) -> NanoCodec:
     torch.manual_seed(0)
     with torch.device(device):
         fsq = NanoFsq(STAND_IN_FSQ).eval().requires_grad_(False)
-        generator = build_generator(STAND_IN_VOCODER, weight_norm=False)
+        generator = build_generator(STAND_IN_VOCODER)
         generator = generator.eval().requires_grad_(False)
     if device.type == "cuda":
         generator = FusedGenerator(generator)

@@ -54,8 +54,7 @@ INIT_STD = 0.02
 @dataclass(frozen=True)
 class Parity:
     """Against the torch runtime in the same number format. `agreeing_rows` have the same best id in
-    the channel that counts, `agreeing_heads` counts both heads' best ids; `largest_difference` is
-    that of any logit.
+    the channel that counts; `largest_difference` is that of any logit.
     """
 
     weights: str
@@ -63,7 +62,6 @@ class Parity:
     plan_mb: float
     rows: int
     agreeing_rows: int
-    agreeing_heads: int
     largest_difference: float
     largest_logit: float
     sentences: int
@@ -175,9 +173,9 @@ def compare_rows(
     runtime: LogitsRuntime,
     config: ModelConfig,
     conversations: list[list[Row]],
-) -> tuple[int, int, int, float, float]:
+) -> tuple[int, int, float, float]:
     """Both runtimes on the same rows: the prompt at once, then row by row."""
-    rows = agreeing = heads = 0
+    rows = agreeing = 0
     difference = largest = 0.0
     each = NUM_ROWS // len(conversations)
     for conversation in conversations:
@@ -190,11 +188,11 @@ def compare_rows(
             equal = [bool(a.argmax() == b.argmax()) for a, b in zip(ours, theirs, strict=True)]
             speaks = is_audio_row(conversation[end], config.special)
             counts = list(Modality).index(Modality.AUDIO if speaks else Modality.TEXT)
-            rows, agreeing, heads = rows + 1, agreeing + equal[counts], heads + sum(equal)
+            rows, agreeing = rows + 1, agreeing + equal[counts]
             for a, b in zip(ours, theirs, strict=True):
                 difference = max(difference, (a - b).abs().max().item())
                 largest = max(largest, b.abs().max().item())
-    return rows, agreeing, heads, difference, largest
+    return rows, agreeing, difference, largest
 
 
 def _logits(runtime: LogitsRuntime, rows: Sequence[Row], start: int, end: int) -> Logits:

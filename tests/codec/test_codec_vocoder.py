@@ -59,7 +59,7 @@ def speech_like_mel(frames: int, seed: int = 0) -> torch.Tensor:
 def test_folded_activations_are_the_same_function(activation, logscale):
     torch.manual_seed(0)
     config = {**TINY_VOCODER, "activation": activation, "snake_logscale": logscale}
-    generator = build_generator(config, weight_norm=False).eval()
+    generator = build_generator(config).eval()
     for name, parameter in generator.named_parameters():
         if name.endswith(("alpha", "beta")):
             torch.nn.init.uniform_(parameter, 0.4, 1.5)

@@ -41,7 +41,7 @@ TINY = {
 
 def generator(**changes: object) -> torch.nn.Module:
     torch.manual_seed(3)
-    network = build_generator({**TINY, **changes}, weight_norm=False).to(DEVICE).eval()
+    network = build_generator({**TINY, **changes}).to(DEVICE).eval()
     for name, parameter in network.named_parameters():
         if name.endswith(("alpha", "beta")):
             parameter.data.normal_(0.0, 0.3)

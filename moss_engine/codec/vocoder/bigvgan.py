@@ -88,12 +88,9 @@ def check_config(config: Mapping[str, Any]) -> None:
 _AGAIN = "use a complete BigVGAN config; where the file is damaged or edited, fetch it again."
 
 
-def build_generator(config: Mapping[str, Any], *, weight_norm: bool) -> nn.Module:
+def build_generator(config: Mapping[str, Any]) -> nn.Module:
     """A BigVGAN with random weights: log-mel [batch, num_mels, frames] -> [batch, 1, frames *
-    hop_size] in [-1, 1].
-
-    `weight_norm` keeps the training form; without it the tensors are those of a generator ready to
-    run.
+    hop_size] in [-1, 1]; its tensors are those of a generator ready to run, without weight norm.
     """
     check_config(config)
     package = import_bigvgan_module("bigvgan")
@@ -101,8 +98,7 @@ def build_generator(config: Mapping[str, Any], *, weight_norm: bool) -> nn.Modul
     with warnings.catch_warnings(), contextlib.redirect_stdout(None):
         warnings.simplefilter("ignore", FutureWarning)
         generator = package.BigVGAN(env.AttrDict({**config, "use_cuda_kernel": False}))
-        if not weight_norm:
-            generator.remove_weight_norm()
+        generator.remove_weight_norm()
     return generator
 
 

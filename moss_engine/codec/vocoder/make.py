@@ -65,7 +65,7 @@ def load_vocoder(
         fold_activations(network)
         return network.to(device), config
     check_config(config)
-    generator = filled(lambda: build_generator(config, weight_norm=False), folder, device)
+    generator = filled(lambda: build_generator(config), folder, device)
     if torch.device(device).type == "cuda":
         return FusedGenerator(generator), config
     fold_activations(generator)

@@ -181,11 +181,14 @@ class Profile:
         return all(low <= size <= high for size, (low, _, high) in zip(sizes, ranges, strict=True))
 
 
-def profiles(limits: Limits, usual_rows: int = 600) -> list[Profile]:
-    """One sequence's decode, several sequences' decode, and prefill. `usual_rows` is the context to
-    tune for."""
+USUAL_ROWS = 600
+"""The context to tune for."""
+
+
+def profiles(limits: Limits) -> list[Profile]:
+    """One sequence's decode, several sequences' decode, and prefill."""
     most = -(-limits.max_seq_len // limits.block_size)
-    blocks = (1, min(most, -(-usual_rows // limits.block_size)), most)
+    blocks = (1, min(most, -(-USUAL_ROWS // limits.block_size)), most)
     found = [Profile((1, 1, 1), (1, 1, 1), blocks)]
     if limits.max_batch > 1:
         several = (2, min(4, limits.max_batch), limits.max_batch)

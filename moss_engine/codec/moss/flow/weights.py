@@ -316,13 +316,12 @@ class EstimatorWeights:
 
 @dataclass(frozen=True)
 class FlowWeights:
-    """`times` and `strides` are the steps' times and lengths; `noise` [frames, mels] is shared."""
+    """`strides` are the steps' lengths; `noise` [frames, mels] is shared."""
 
     config: FlowConfig
     encoder: EncoderWeights
     estimator: EstimatorWeights
     speaker: Affine
-    times: tuple[float, ...]
     strides: tuple[float, ...]
     noise: Tensor
     dtype: torch.dtype
@@ -343,7 +342,6 @@ def pack_flow(
         packer.encoder(config),
         packer.estimator(config, times),
         packer.norm("spk_embed_affine_layer"),
-        times,
         strides,
         noise,
         dtype,

@@ -80,6 +80,8 @@ class BusyError(MossError, code="E_BUSY", http_status=503):
 
 
 ALL_TAKEN = "All places are taken; try again in a moment."
+CLOSED = "The service is shutting down; try again when it is back."
+IN_USE = "request_id is that of an open request; give every request its own."
 
 
 class ShuttingDownError(MossError, code="E_DRAINING", http_status=503):

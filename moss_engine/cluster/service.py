@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from moss_engine.api.errors import ReplicasLostError, ShuttingDownError
+from moss_engine.api.errors import CLOSED, ReplicasLostError, ShuttingDownError
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Request
 from moss_engine.api.service import ClonedVoice, ReplyStream
@@ -19,7 +19,6 @@ from moss_engine.cluster.fleet import Card, Fleet, ReplicaLostError
 from moss_engine.cluster.members import HANGS_S, Member, Members, unless_gone
 from moss_engine.cluster.replies import Replies, scaled_info, total_stats
 from moss_engine.cluster.voices import OwnVoices
-from moss_engine.service.replies import CLOSED
 
 if TYPE_CHECKING:
     import numpy as np

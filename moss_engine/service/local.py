@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from moss_engine.api.errors import (
+    CLOSED,
     ContextError,
     EngineFaultError,
     MossError,
@@ -39,7 +40,7 @@ from moss_engine.codec.base import SpeechCodec
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import FAULT, Engine, StepResult
 from moss_engine.service.recordings import ClonedVoices, Hearing, SpeechEncoder
-from moss_engine.service.replies import CLOSED, OpenReplies, OpenReply
+from moss_engine.service.replies import OpenReplies, OpenReply
 from moss_engine.service.speech_worker import (
     LocalReplyStream,
     SpeechJob,

@@ -12,14 +12,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from moss_engine.api.errors import MossError, ParameterError, ShuttingDownError
+from moss_engine.api.errors import CLOSED, IN_USE, MossError, ParameterError, ShuttingDownError
 from moss_engine.api.events import Failed, Finished, FinishReason
 from moss_engine.api.request import Request
 from moss_engine.service.speech_worker import MAX_UNTAKEN_EVENTS, LocalReplyStream, SpeechJob
 
 log = logging.getLogger("moss_engine.service.reply_log")
-
-CLOSED = "The service is shutting down; try again when it is back."
 
 
 @dataclass(eq=False)
@@ -102,9 +100,7 @@ class OpenReplies(Generic[Reply]):
             if not self.accepting:
                 raise ShuttingDownError(CLOSED)
             if reply.request_id in self._replies:
-                raise ParameterError(
-                    "request_id is that of an open request; give every request its own."
-                )
+                raise ParameterError(IN_USE)
             self._replies[reply.request_id] = reply
 
     def get(self, request_id: str) -> Reply | None:

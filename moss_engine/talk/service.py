@@ -16,6 +16,8 @@ from enum import Enum
 
 from moss_engine.api.errors import (
     ALL_TAKEN,
+    CLOSED,
+    IN_USE,
     BusyError,
     EngineFaultError,
     InputError,
@@ -272,7 +274,7 @@ class TalkingService(ServiceWrapper):
 
     async def submit(self, request: Request) -> ReplyStream:
         if self._closed:
-            raise ShuttingDownError("The service is shutting down; try again when it is back.")
+            raise ShuttingDownError(CLOSED)
         mode = next((mode for mode in self.info.modes if mode.name == request.mode), None)
         if mode is None or not mode.through_text:
             reply = await self._below.submit(request)
@@ -316,9 +318,7 @@ class TalkingService(ServiceWrapper):
             if reply.unheard_s > UNHEARD_S:
                 del self._open[reply.request_id]
         if request.request_id in self._open:
-            raise ParameterError(
-                "request_id is that of an open request; give every request its own."
-            )
+            raise ParameterError(IN_USE)
         own = [r for r in self._open.values() if r.request.session_id == request.session_id]
         # those of the session that are ending take no place of others, but are bounded, too
         if max(len(own), len(self._open) - len(own)) >= self._places:

@@ -86,7 +86,7 @@ class Connection:
         self._talk = Conversation()
         session = Session(f"sess_{secrets.token_hex(12)}", server.model)
         self._responses = Responses(server, caller, wire, self._talk, self._emit, session)
-        self._turns = Turns(server, self._talk, self._emit, self._responses)
+        self._turns = Turns(self._responses)
         self._said: deque[str | bytes | np.ndarray] = deque()  # events that wait to be done
         self._num_held = 0  # characters of them, and of the one that is being done
         self._came = asyncio.Event()

@@ -341,7 +341,7 @@ class Responses:
         self.server = server
         self.caller = caller
         self._wire = wire
-        self._talk = talk
+        self.talk = talk
         self.emit = emit
         self._answering: asyncio.Task[None] | None = None
         self._turns: set[asyncio.Task[None]] = set()  # found turns that are about to be answered
@@ -372,7 +372,7 @@ class Responses:
         self, session: Session, ready: Ready | None = None, ignored: list[str] | None = None
     ) -> None:
         """Answer what was said, once `ready` is over; `ignored` fields have no effect on it."""
-        self.answer = self.saying = answer = Answer(self, session, self._talk, ignored)
+        self.answer = self.saying = answer = Answer(self, session, self.talk, ignored)
         self._answering = asyncio.create_task(self._run(answer, ready))
 
     async def over(self) -> None:
@@ -399,7 +399,7 @@ class Responses:
         if played is None or saying is None:
             return
         item, info = saying.item, self.server.info
-        if item in self._talk.items and played < item.num_samples:
+        if item in self.talk.items and played < item.num_samples:
             item.cut(played, info)
             ms = played * 1000 // info.sample_rate_hz
             place = {"item_id": item.id, "content_index": 0}
@@ -424,14 +424,14 @@ class Responses:
         if not (session.vad and session.answers) or self.answer is not None:
             return
         talk = Conversation()
-        talk.items = [*self._talk.items, item]
+        talk.items = [*self.talk.items, item]
         with contextlib.suppress(ApiError, MossError):  # which is told once it is asked for
             self.ahead.begin(Answer(self, session, talk).request())
 
     async def _answer_turn(self, item: Item) -> None:
         while self.answer is not None:  # another turn may have waited for it, too
             await self.over()
-        if item in self._talk.items:
+        if item in self.talk.items:
             self.begin(self.session)
 
     async def _run(self, answer: Answer, ready: Ready | None) -> None:

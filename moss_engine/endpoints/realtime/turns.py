@@ -13,11 +13,10 @@ from moss_engine.audio.playback import heard_chars
 from moss_engine.audio.turn_judge import Judge
 from moss_engine.audio.turn_taking import Change
 from moss_engine.audio.voice_activity import Detector
-from moss_engine.endpoints.realtime.conversation import Conversation, Item
+from moss_engine.endpoints.realtime.conversation import Item
 from moss_engine.endpoints.realtime.listening import Listening
-from moss_engine.endpoints.realtime.responding import Emit, Responses
+from moss_engine.endpoints.realtime.responding import Responses
 from moss_engine.endpoints.realtime.wire import RATE_HZ
-from moss_engine.endpoints.server import Server
 
 SAYING_CHARS, SAID_AHEAD_S = 200, 1.0
 """Of the words that an echo may have: so many, up to those that are said so soon."""
@@ -30,12 +29,10 @@ class Turns:
     """`listening` is the session's microphone and recordings, whose answers are `responses`; to
     its floor this is who answers."""
 
-    def __init__(self, server: Server, talk: Conversation, emit: Emit, responses: Responses):
-        self._server = server
-        self._talk = talk
-        self._emit = emit
+    def __init__(self, responses: Responses):
         self._responses = responses
-        self.listening = Listening(server, talk, emit, self, responses)
+        self._server, self._talk, self._emit = responses.server, responses.talk, responses.emit
+        self.listening = Listening(self._server, self._talk, self._emit, self, responses)
 
     def find(self, detector: Detector | None) -> None:
         """As the session says how."""

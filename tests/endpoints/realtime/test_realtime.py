@@ -396,6 +396,13 @@ async def test_connections_are_counted_while_they_are_open(connect, monkeypatch)
     raise AssertionError("a place was never given back")
 
 
+async def conversed(service, receive, send) -> None:
+    """A session over a WebSocket of these two."""
+    scope = {"type": "websocket", "headers": [], "query_string": b"", "subprotocols": []}
+    server = Server(service, INFO, MODEL, Access(open_to_all=True))
+    await asyncio.wait_for(converse(server, WebSocket(scope, receive, send)), PATIENCE_S)
+
+
 async def test_who_vanishes_while_it_is_told_something_ends_the_session(service, monkeypatch):
     """The first word that does not arrive is one about a recording; then comes another event."""
     vanished = asyncio.Event()
@@ -429,9 +436,7 @@ async def test_who_vanishes_while_it_is_told_something_ends_the_session(service,
     leave = {"type": "websocket.disconnect", "code": 1006}
     events = iter([{"type": "websocket.connect"}, create, None, clear, leave])
     monkeypatch.setattr(service, "encode", deaf)
-    scope = {"type": "websocket", "headers": [], "query_string": b"", "subprotocols": []}
-    server = Server(service, INFO, MODEL, Access(open_to_all=True))
-    await asyncio.wait_for(converse(server, WebSocket(scope, receive, send)), PATIENCE_S)
+    await conversed(service, receive, send)
     assert told[-1] == "conversation.item.done" and next(events, None) is None
 
 
@@ -452,10 +457,8 @@ async def test_thousands_of_small_events_leave_everybody_else_their_turn(service
         while next(turns) < NUM_FLOOD:
             await asyncio.sleep(0)
 
-    scope = {"type": "websocket", "headers": [], "query_string": b"", "subprotocols": []}
-    server = Server(service, INFO, MODEL, Access(open_to_all=True))
     waiting = asyncio.create_task(others())
-    await asyncio.wait_for(converse(server, WebSocket(scope, receive, send)), PATIENCE_S)
+    await conversed(service, receive, send)
     assert next(turns) > NUM_FLOOD / 2
     waiting.cancel()
 

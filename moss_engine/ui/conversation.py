@@ -173,38 +173,24 @@ MAX_STOPPED, MAX_DOUBTED = 16, 64
 SWEEP_S = 30.0
 
 
-class SecretNames:
-    """Names of tabs and addresses inside the service, which say nothing outside it; others in every
-    process."""
-
-    def __init__(self) -> None:
-        self._key = secrets.token_bytes(16)
-
-    def session(self, name: str) -> str:
-        """The name of a tab, or of a program's session: not its own, which lets others read and
-        cancel what it asks for."""
-        return self._of(f"session {name}")
-
-    def visitor(self, address: str) -> str:
-        """The name of a network address."""
-        return self._of(f"address {address}")
-
-    def _of(self, value: str) -> str:
-        return hashlib.blake2b(value.encode(), key=self._key, digest_size=16).hexdigest()
-
-
 class Sessions:
     """Who asks: the conversations of tabs and of programs, and that they leave. Used on one event
     loop."""
 
     def __init__(self, service: SpeechService, clock: Callable[[], float] = time.monotonic):
-        self.names = SecretNames()
+        self._key = secrets.token_bytes(16)
         self._service = service
         self._clock = clock
         self._of_name: dict[str, Conversation] = {}
         self._open: set[str] = set()  # sessions that did not leave
         self._sweeping: asyncio.TimerHandle | None = None
         self._leaving: set[asyncio.Future[None]] = set()
+
+    def secret(self, name: str) -> str:
+        """What a tab, a program's session or a network address is called inside the service: not
+        by its own name, which lets others read and cancel what it asks for. It is another in every
+        process."""
+        return hashlib.blake2b(name.encode(), key=self._key, digest_size=16).hexdigest()
 
     def of(self, session_id: str, visitor: str = "", name: str = "") -> Conversation:
         """The conversation of a session, which was used just now; it is forgotten STATE_S after

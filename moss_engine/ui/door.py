@@ -127,8 +127,8 @@ class Tab:
         self.visit, self.visitor = visit, visitor
         self.ending: asyncio.TimerHandle | None = None
         self._handlers = handlers
-        self._name = handlers.names.session(key)
-        self._session_id = handlers.names.session(visit)
+        self._name = handlers.sessions.secret(key)
+        self._session_id = handlers.sessions.secret(visit)
         self._tasks: set[asyncio.Task[None]] = set()
         self._replying: asyncio.Task[None] | None = None
         self._ahead = Ahead(handlers.service, handlers.figures)
@@ -300,7 +300,7 @@ class Door:
         await socket.accept()
         try:
             hello = parse_json((await asyncio.wait_for(socket.receive_text(), HELLO_S)).encode())
-            tab, last = self._admit(hello, self._handlers.names.visitor(address_of(scope)))
+            tab, last = self._admit(hello, self._handlers.sessions.secret(address_of(scope)))
         except (KeyError, asyncio.TimeoutError, WebSocketDisconnect):
             return
         except (Refused, ParameterError) as error:

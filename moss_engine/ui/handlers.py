@@ -48,7 +48,6 @@ class Handlers:
         self.wav_folder = wav_folder
         self.pool = PoolWatch(service)
         self.sessions = Sessions(service)
-        self.names = self.sessions.names
 
     def answer(
         self,

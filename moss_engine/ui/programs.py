@@ -106,7 +106,7 @@ def offer(handlers: Handlers, outboxes: Outboxes) -> None:
 def _session(handlers: Handlers, request: gr.Request) -> tuple[str, str]:
     """Names of the session and the address of who asks."""
     address = getattr(request.client, "host", "")
-    return handlers.names.session(str(request.session_hash)), handlers.names.visitor(address)
+    return handlers.sessions.secret(str(request.session_hash)), handlers.sessions.secret(address)
 
 
 async def _answer(

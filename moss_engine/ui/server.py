@@ -119,7 +119,7 @@ def launch(
         hosts=frozenset(LOOPBACK) if config.local else None,
         frames=SPACE_FRAMES if "SPACE_ID" in os.environ else (),
         login=login,
-        upload=Upload(ingest, handlers.names.visitor) if ingest is not None else None,
+        upload=Upload(ingest, handlers.sessions.secret) if ingest is not None else None,
         door=Door(handlers),
         files=document.files,
         rewrite=document.rewrite,

@@ -62,7 +62,7 @@ class News:
 
 @dataclass(eq=False, kw_only=True)
 class Turn(Answered):
-    """What was typed or said in a `mode`, or (None) a reply that is spoken again; and its reply.
+    """What was typed or said in a `mode`, or (None) one that is not there; and its reply.
 
     `run` names the reply in the browser and is no secret. `state` is one of waiting, thinking,
     speaking, done, length, stopped, failed; the last four end it. The question reached the page at

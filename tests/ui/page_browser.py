@@ -241,12 +241,6 @@ class Visit:
         self.page.wait_for_timeout(20)
         return self.page.locator("#problem p").inner_text()
 
-    def keep_seed(self, seed: int) -> None:
-        """Every reply has this seed from now on."""
-        self.page.locator("#settings summary").click()
-        self.page.get_by_label("New seed for every reply").uncheck()
-        self.page.locator("#seed input").fill(str(seed))
-
     def record(self, seconds: float) -> None:
         """Press, wait until so much has reached the server, press again."""
         self.page.locator(".rec-talk").click()

@@ -158,7 +158,9 @@ def test_a_refusal_that_the_page_knows_leaves_a_speaking_reply_alone(service, ta
     assert counter.inner_text() == "1,800 of 1,000 characters"
     tab.page.keyboard.press("Backspace")
     assert until(lambda: tab.told() == ""), "the reason stands until the next edit"
-    tab.keep_seed(-4)
+    tab.page.locator("#settings summary").click()
+    tab.page.get_by_label("New seed for every reply").uncheck()
+    tab.page.locator("#seed input").fill("-4")
     tab.ask("With a seed that does not exist.")
     assert tab.told() == "Seed is -4; give a number from 0 to 2147483647 in the settings."
     after = tab.page.evaluate(SHOWN)

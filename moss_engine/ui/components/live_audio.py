@@ -12,7 +12,7 @@ import html
 TEMPLATE = """
 <div id="live">
 <section class="la-caption" aria-label="Caption"><p class="la-text" translate="no"></p><p class="la-hint">@hint@</p></section>
-<p class="la-spoken" translate="no" aria-live="polite"></p>
+<p class="la-spoken heard-only" translate="no" aria-live="polite"></p>
 <div class="la-stage">
 <div class="la-sound"><svg viewBox="0 0 640 100" preserveAspectRatio="none" aria-hidden="true"><path/></svg>
   <svg class="la-heard" viewBox="0 0 640 100" preserveAspectRatio="none" aria-hidden="true"><path/></svg>

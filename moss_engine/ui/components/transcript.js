@@ -61,7 +61,7 @@ function sameWords(text, { text: spoken, note }) {
 function draw(entry) {
   if (entry.role === "forgotten") return part("li", "tr-forgotten", FORGOTTEN);
   const item = part("li", `tr-${entry.role}`, "");
-  item.append(part("span", "tr-who", `${SAYS[entry.role]}:`));
+  item.append(part("span", "tr-who heard-only", `${SAYS[entry.role]}:`));
   for (const [name, words] of [["tr-text", entry.role === "assistant" ? unspelled(entry.text) : entry.text], ["tr-spoken", entry.spoken && `spoken as “${unspelled(entry.spoken)}”`]]) {
     if (!words) continue;
     const text = part("p", name, words);

@@ -10,6 +10,7 @@ tab sends, besides binary frames, which are its microphone's int16 PCM at 16 kHz
     response.prepare           values                 to be answered by what is being said
     response.cancel            heard
     conversation.clear         heard
+    pool.read                                         what of the service is in use now
     input_audio_buffer.begin   recording, hands_free
     input_audio_buffer.update  answering, unheard, saying, played   what the page says while it
                                listens, whether hardly anything was heard of that, and whether
@@ -23,6 +24,7 @@ It is told:
     session.opened             instance, seen, resumed  who answers, and how many frames it has
     conversation.updated       entries, whole         what was said so far
     response.update            run, ...               what is new of a reply
+    pool.updated               pool                   counts of blocks and replies
     input_audio_buffer.heard   block, ...             what a block brought about
     input_audio_buffer.failed  message                why nothing more is heard
     voice.created              voice, message         or "", and why there is none
@@ -168,6 +170,8 @@ class Tab:
             self._do(self._cancel(_text(event, "heard")))
         elif kind == "conversation.clear":
             self._do(self._clear(_text(event, "heard")))
+        elif kind == "pool.read":
+            self._do(self._tell_pool())
         elif kind == "voice.create":
             self._do(self._make_voice(event.get("consent") is True, _text(event, "utterance")))
         elif kind is not None and str(kind).startswith("input_audio_buffer."):
@@ -267,6 +271,9 @@ class Tab:
     async def _tell_conversation(self, *, whole: bool = False) -> None:
         entries = await self._handlers.entries(self.conversation)
         self.tell("conversation.updated", entries=entries, whole=whole)
+
+    async def _tell_pool(self) -> None:
+        self.tell("pool.updated", pool=await self._handlers.pool.counts())
 
     def _listen(self, what: str, event: dict[str, Any]) -> None:
         if self._microphone is None:

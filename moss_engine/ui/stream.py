@@ -27,9 +27,6 @@ FRESH_S = 0.25  # of counts
 SILENCE_S = 0.25  # longest time without a message: how late a lost connection may be noticed
 Messages = AsyncGenerator[dict[str, Any], None]
 Counts = Callable[..., Awaitable[Mapping[str, Any]]]
-DIGITS = 5  # after the point, of seconds and figures: less than half a sample
-FOLDED = ("figures", "stages", "pool")  # of which what changed is told
-NEW = ("text", "ids", "pieces", "head")  # of one message; all others last until they change
 
 
 class PoolWatch:
@@ -123,43 +120,25 @@ async def _next(events: AsyncGenerator[Event, None]) -> Event:
 
 def to_wire(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message as JSON: its int16 PCM in base64."""
-    return {**message, "pcm": base64.b64encode(message["pcm"]).decode("ascii")}
+    return {**message, "pcm": _text(message["pcm"])}
 
 
 class Wire:
-    """How the messages of one reply travel to a tab: as JSON of what is new since the message
-    before, and its sound as bytes: int16 PCM, or packets of Opus for a slow link. A rate that Opus
-    does not know travels as PCM."""
+    """How the messages of one reply travel to a tab: as JSON, and their sound as bytes: int16 PCM,
+    or packets of Opus for a slow link. A rate that Opus does not know travels as PCM."""
 
     def __init__(self, sound: str):
         self._opus = sound == "opus"
-        self._told: dict[str, Any] = {}
         self._stream: OpusStream | None = None
 
     def pack(self, message: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """What is new of a message, and its sound; `sound` says which way that goes."""
+        """A message without its sound, and that; `sound` says which way it goes."""
+        words = {key: value for key, value in message.items() if key != "pcm"}
         if not self._opus or (message["rate"] and message["rate"] not in RATES_HZ):
-            return self._news({**message, "sound": "pcm"}), message["pcm"]
+            return {**words, "sound": "pcm"}, message["pcm"]
         packets = self._packets(message)
-        head = _text(self._stream.head) if self._stream and packets else None
-        return self._news({**message, "sound": "opus", "head": head}), framed(packets)
-
-    def _news(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """`run`, what changed of figures and counts, and what is new of all else."""
-        new: dict[str, Any] = {}
-        words = {key: value for key, value in message.items() if key not in ("pcm", "seq")}
-        for key, value in rounded(words).items():
-            if key in FOLDED:
-                told = self._told.setdefault(key, {})
-                value = {name: one for name, one in value.items() if told.get(name) != one}
-                told.update(value)
-            elif key not in (*NEW, "run"):
-                if key in self._told and self._told[key] == value:
-                    continue
-                self._told[key] = value
-            if value or key not in (*FOLDED, *NEW):
-                new[key] = value
-        return new
+        head = _text(self._stream.head) if self._stream else None
+        return {**words, "sound": "opus", "head": head}, framed(packets)
 
     def _packets(self, message: Mapping[str, Any]) -> list[bytes]:
         packets = []
@@ -174,15 +153,6 @@ class Wire:
         """The reply is over, perhaps before its end."""
         if self._stream:
             self._stream.close()
-
-
-def rounded(value: Any) -> Any:
-    """JSON with all of its numbers short."""
-    if isinstance(value, Mapping):
-        return {key: rounded(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [rounded(one) for one in value]
-    return round(value, DIGITS) if isinstance(value, float) else value
 
 
 def framed(packets: list[bytes]) -> bytes:

@@ -62,10 +62,6 @@ function answered(message) {
 function take(message, sound) {
   const now = performance.now();
   if (message.run === asked?.run) answered(message);
-  if (discard && message.end && message.run === live.run) {
-    Object.assign(live.pool, message.pool); // its blocks are free again
-    announce();
-  }
   if (discard || message.run !== live.run) return;
   const chunk = sound && message.sound === "pcm" ? new Int16Array(sound) : null;
   if (chunk) { // before anything else: it is waited for
@@ -78,7 +74,7 @@ function take(message, sound) {
   }
   live.ids.push(...message.ids);
   Object.assign(live.pieces, message.pieces);
-  const { stages, figures, pool, seed, speaks, placed = null, sound: way = "pcm" } = message;
+  const { stages, figures, pool, seed, speaks, placed, sound: way } = message;
   Object.assign(live, { stages, figures, pool, seed, speaks, placed, sound: way });
   for (const [start, text] of message.text) captions.add(start, text);
   if (message.text.length) live.firstWordMs ??= now;
@@ -254,18 +250,12 @@ const WATCH_MS = 1000;
 const LOST = "The connection to the server was lost, and the rest of this answer with it. What was heard can be played again; ask again when the connection is back.";
 const GONE = "The connection to the server was lost. This page waits for it and then comes back by itself, with what you typed.";
 
-let lasting = { run: null }; // of the reply so far: of figures, stages and counts what changed is told
-const NOTHING_NEW = { text: [], ids: [], pieces: {}, head: null };
-function inFull({ run, stages, figures, pool, ...news }) {
-  if (lasting.run !== run) lasting = { run, stages: {}, figures: {}, pool: {} };
-  Object.assign(lasting.stages, stages);
-  Object.assign(lasting.figures, figures);
-  Object.assign(lasting.pool, pool);
-  return Object.assign(lasting, NOTHING_NEW, news);
-}
-
 const TAKES = {
-  "response.update": (event, sound) => take(inFull(event), sound),
+  "response.update": take,
+  "pool.updated": ({ pool }) => {
+    live.pool = pool;
+    announce();
+  },
   "conversation.updated": ({ entries, whole }) => document.dispatchEvent(new CustomEvent("conversation", { detail: { entries, whole } })),
   "input_audio_buffer.heard": (event) => document.dispatchEvent(new CustomEvent("heard", { detail: event })),
   "input_audio_buffer.failed": (event) => document.dispatchEvent(new CustomEvent("heard", { detail: { ...event, failed: event.message } })),

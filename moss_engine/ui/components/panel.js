@@ -8,6 +8,7 @@ const boxes = new Map(); // of every tile
 // A figure of a reply: an entry of TILES is all that a tile needs: where its value comes from, and what it means.
 
 const NONE = "–";
+const COUNTED_MS = 1000;
 const RTF_SINCE_S = 2; // of sound: before, the time to the first of it outweighs the rest
 const SENT_AS = { pcm: "s of exact PCM", opus: "s of Opus" };
 
@@ -185,5 +186,10 @@ export function mount(place, { meanings }) {
   }
   document.addEventListener("liveaudio", ({ detail }) => document.body.dataset.view === "engine" && show(detail));
   window.addEventListener("engine", () => show(window.liveAudio.state));
+  // A reply tells the counts while it is made; others may end behind it.
+  setInterval(() => {
+    const { busy, door } = window.liveAudio;
+    if (!busy && door.isOpen && !document.hidden && document.body.dataset.view === "engine") door.send({ type: "pool.read" });
+  }, COUNTED_MS);
   show(window.liveAudio.state);
 }

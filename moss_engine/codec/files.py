@@ -107,6 +107,33 @@ def write(
     (folder / CONFIG_NAME).write_text(json.dumps(dict(config), indent=2) + "\n", encoding="utf-8")
 
 
+Take = Callable[[str, tuple[int, ...]], Tensor]
+"""Gives the tensor of a name, which has this shape."""
+
+
+class _Unread(Tensor):
+    """Stands for a tensor of which only name and shape are asked; so does what is made of it."""
+
+    @classmethod
+    def __torch_function__(cls, *call: object) -> Tensor:
+        return _UNREAD
+
+
+_UNREAD = torch.empty(0).as_subclass(_Unread)
+
+
+def taken_shapes(pack: Callable[[Take], object]) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of every tensor that `pack` takes; nothing is computed of them."""
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def take(name: str, shape: tuple[int, ...]) -> Tensor:
+        shapes[name] = shape
+        return _UNREAD
+
+    pack(take)
+    return shapes
+
+
 TRAINING_ENTRIES = ("epoch", "step")
 """Numbers that a training run leaves beside its tensors."""
 _NAMED = 4

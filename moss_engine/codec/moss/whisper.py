@@ -510,42 +510,28 @@ def build_whisper_vq(
     return WhisperVq(encoder.to(device).eval().requires_grad_(False), torch.device(device))
 
 
+_RENAMED = {
+    PREFIX: "",
+    "embed_positions.weight": "positions",
+    "codebook.weight": "codebook",
+    "self_attn_layer_norm": "attention_norm",
+    "self_attn.out_proj": "out",
+    "final_layer_norm": "mlp_norm",
+}
+
+
 def _network_tensors(config: WhisperVqConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Published tensor names -> those of `Encoder`; query, key and value become one matrix."""
-    network = {
-        f"{conv}.{part}": tensors[f"encoder.{conv}.{part}"]
-        for conv in ("conv1", "conv2")
-        for part in ("weight", "bias")
-    }
-    codebook = tensors["encoder.codebook.weight"]
-    network |= {
-        "positions": tensors["encoder.embed_positions.weight"],
-        "codebook": codebook,
-        "codebook_square": codebook.square().sum(1),
-    }
-    renamed = {
-        "self_attn_layer_norm": "attention_norm",
-        "self_attn.out_proj": "out",
-        "final_layer_norm": "mlp_norm",
-        "fc1": "fc1",
-        "fc2": "fc2",
-    }
+    network: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        for old, new in _RENAMED.items():
+            name = name.replace(old, new)
+        network[name] = tensor
+    network["codebook_square"] = network["codebook"].square().sum(1)
     for i in range(config.num_layers):
-        layer = f"encoder.layers.{i}"
-        for old, new in renamed.items():
-            network |= {
-                f"layers.{i}.{new}.{part}": tensors[f"{layer}.{old}.{part}"]
-                for part in ("weight", "bias")
-            }
-        query_bias = tensors[f"{layer}.self_attn.q_proj.bias"]
-        biases = [
-            query_bias,
-            torch.zeros_like(query_bias),
-            tensors[f"{layer}.self_attn.v_proj.bias"],
-        ]
-        weights = [tensors[f"{layer}.self_attn.{name}_proj.weight"] for name in "qkv"]
-        network |= {
-            f"layers.{i}.qkv.weight": torch.cat(weights),
-            f"layers.{i}.qkv.bias": torch.cat(biases),
-        }
+        parts = [f"layers.{i}.self_attn.{part}_proj" for part in "qkv"]
+        network[f"{parts[1]}.bias"] = torch.zeros(config.d_model)  # keys have none
+        for kind in ("weight", "bias"):
+            joined = torch.cat([network.pop(f"{part}.{kind}") for part in parts])
+            network[f"layers.{i}.qkv.{kind}"] = joined
     return network

@@ -6,7 +6,7 @@ are computed once.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.device import Affine
-from moss_engine.codec.files import find, read_yaml, unusable
+from moss_engine.codec.files import Take, find, read_yaml, taken_shapes, unusable
 
 
 @dataclass(frozen=True)
@@ -146,35 +146,7 @@ def _check_numbers(config: FlowConfig, path: Path) -> None:
 
 def flow_shapes(config: FlowConfig) -> dict[str, tuple[int, ...]]:
     """Every tensor of `flow.pt` and of `flow-chunk-N.pt`: name -> shape."""
-    width, mels = config.width, config.num_mels
-    shapes: dict[str, tuple[int, ...]] = {"input_embedding.weight": (config.vocab_size, width)}
-    _linear(shapes, "spk_embed_affine_layer", config.speaker_dim, mels)
-    _linear(shapes, "encoder_proj", width, mels)
-    for name in ("embed", "up_embed"):
-        _linear(shapes, f"encoder.{name}.out.0", width, width)
-        _norm(shapes, f"encoder.{name}.out.1", width)
-    _conv(shapes, "encoder.pre_lookahead_layer.conv1", width, width, config.look_ahead + 1)
-    _conv(shapes, "encoder.pre_lookahead_layer.conv2", width, width, 3)
-    _conv(shapes, "encoder.up_layer.conv", width, width, 2 * config.ratio + 1)
-    _norm(shapes, "encoder.after_norm", width)
-    blocks = [f"encoder.encoders.{i}" for i in range(config.num_blocks)]
-    for name in blocks + [f"encoder.up_encoders.{i}" for i in range(config.num_up_blocks)]:
-        _conformer_shapes(shapes, name, config)
-    _estimator_shapes(shapes, config)
-    return shapes
-
-
-def _conformer_shapes(shapes: dict[str, tuple[int, ...]], name: str, config: FlowConfig) -> None:
-    width, heads = config.width, config.num_heads
-    for part in ("linear_q", "linear_k", "linear_v", "linear_out"):
-        _linear(shapes, f"{name}.self_attn.{part}", width, width)
-    shapes[f"{name}.self_attn.linear_pos.weight"] = (width, width)
-    for part in ("pos_bias_u", "pos_bias_v"):
-        shapes[f"{name}.self_attn.{part}"] = (heads, width // heads)
-    _linear(shapes, f"{name}.feed_forward.w_1", width, config.ffn_width)
-    _linear(shapes, f"{name}.feed_forward.w_2", config.ffn_width, width)
-    _norm(shapes, f"{name}.norm_mha", width)
-    _norm(shapes, f"{name}.norm_ff", width)
+    return taken_shapes(lambda take: _pack(take, config, torch.device("cpu"), torch.float32))
 
 
 def stage_names(config: FlowConfig) -> list[str]:
@@ -184,52 +156,6 @@ def stage_names(config: FlowConfig) -> list[str]:
         *(f"mid_blocks.{i}" for i in range(config.num_mid_blocks)),
         "up_blocks.0",
     ]
-
-
-def _estimator_shapes(shapes: dict[str, tuple[int, ...]], config: FlowConfig) -> None:
-    prefix, channels, time_dim = "decoder.estimator", config.channels, 4 * config.channels
-    _linear(shapes, f"{prefix}.time_mlp.linear_1", config.input_channels, time_dim)
-    _linear(shapes, f"{prefix}.time_mlp.linear_2", time_dim, time_dim)
-    inputs = [config.input_channels, *[channels] * config.num_mid_blocks, 2 * channels]
-    for stage, size in zip(stage_names(config), inputs, strict=True):
-        name = f"{prefix}.{stage}"
-        _linear(shapes, f"{name}.0.mlp.1", time_dim, channels)
-        for part, part_inputs in (("block1", size), ("block2", channels)):
-            _conv(shapes, f"{name}.0.{part}.block.0", part_inputs, channels, 3)
-            _norm(shapes, f"{name}.0.{part}.block.2", channels)
-        _conv(shapes, f"{name}.0.res_conv", size, channels, 1)
-        for i in range(config.transformers):
-            _transformer_shapes(shapes, f"{name}.1.{i}", config)
-        if not stage.startswith("mid"):
-            _conv(shapes, f"{name}.2", channels, channels, 3)
-    _conv(shapes, f"{prefix}.final_block.block.0", channels, channels, 3)
-    _norm(shapes, f"{prefix}.final_block.block.2", channels)
-    _conv(shapes, f"{prefix}.final_proj", channels, config.num_mels, 1)
-
-
-def _transformer_shapes(shapes: dict[str, tuple[int, ...]], name: str, config: FlowConfig) -> None:
-    channels, inner = config.channels, config.estimator_heads * config.head_dim
-    _norm(shapes, f"{name}.norm1", channels)
-    for part in ("to_q", "to_k", "to_v"):
-        shapes[f"{name}.attn1.{part}.weight"] = (inner, channels)
-    _linear(shapes, f"{name}.attn1.to_out.0", inner, channels)
-    _norm(shapes, f"{name}.norm3", channels)
-    _linear(shapes, f"{name}.ff.net.0.proj", channels, 4 * channels)
-    _linear(shapes, f"{name}.ff.net.2", 4 * channels, channels)
-
-
-def _linear(shapes: dict[str, tuple[int, ...]], name: str, inputs: int, outputs: int) -> None:
-    shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (outputs, inputs), (outputs,)
-
-
-def _conv(
-    shapes: dict[str, tuple[int, ...]], name: str, inputs: int, outputs: int, kernel: int
-) -> None:
-    shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (outputs, inputs, kernel), (outputs,)
-
-
-def _norm(shapes: dict[str, tuple[int, ...]], name: str, size: int) -> None:
-    shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (size,), (size,)
 
 
 NUM_STEPS = 10
@@ -334,18 +260,16 @@ def pack_flow(
 
     With float64, everything is float64.
     """
-    packer = _Packer(tensors, device, dtype)
+    return _pack(lambda name, _: tensors[name], config, device, dtype)
+
+
+def _pack(take: Take, config: FlowConfig, device: torch.device, dtype: torch.dtype) -> FlowWeights:
+    packer = _Packer(take, config, device, dtype)
     times, strides = euler_schedule(packer.wide)
     noise = fixed_noise(config.num_mels)[0].t().contiguous().to(device, packer.wide)
-    return FlowWeights(
-        config,
-        packer.encoder(config),
-        packer.estimator(config, times),
-        packer.norm("spk_embed_affine_layer"),
-        strides,
-        noise,
-        dtype,
-    )
+    speaker = packer.norm("spk_embed_affine_layer", config.num_mels, config.speaker_dim)
+    estimator = packer.estimator(times)
+    return FlowWeights(config, packer.encoder(), estimator, speaker, strides, noise, dtype)
 
 
 def fixed_noise(num_mels: int) -> Tensor:
@@ -368,138 +292,147 @@ def euler_schedule(dtype: torch.dtype) -> tuple[tuple[float, ...], tuple[float, 
 
 class _Packer:
     def __init__(
-        self, tensors: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype
+        self, take: Take, config: FlowConfig, device: torch.device, dtype: torch.dtype
     ) -> None:
-        self._tensors, self._device, self._dtype = tensors, device, dtype
+        self._take, self._config, self._device, self._dtype = take, config, device, dtype
         self.wide = torch.float64 if dtype == torch.float64 else torch.float32
 
-    def encoder(self, config: FlowConfig) -> EncoderWeights:
-        name = "encoder"
-        blocks = tuple(
-            self._conformer(f"{name}.encoders.{i}", config) for i in range(config.num_blocks)
-        )
-        up_blocks = tuple(
-            self._conformer(f"{name}.up_encoders.{i}", config) for i in range(config.num_up_blocks)
-        )
+    def encoder(self) -> EncoderWeights:
+        config, name, width = self._config, "encoder", self._config.width
         return EncoderWeights(
-            table=self._kept("input_embedding.weight"),
-            embed=self._linear(f"{name}.embed.out.0"), embed_norm=self.norm(f"{name}.embed.out.1"),
-            look_ahead=self._conv(f"{name}.pre_lookahead_layer.conv1"),
-            after_look_ahead=self._conv(f"{name}.pre_lookahead_layer.conv2"), blocks=blocks,
-            upsample=self._conv(f"{name}.up_layer.conv"),
-            up_embed=self._linear(f"{name}.up_embed.out.0"),
-            up_embed_norm=self.norm(f"{name}.up_embed.out.1"),
-            up_blocks=up_blocks, norm=self.norm(f"{name}.after_norm"),
-            project=self._linear("encoder_proj"),
-        )  # fmt: skip
-
-    def estimator(self, config: FlowConfig, times: tuple[float, ...]) -> EstimatorWeights:
-        name = "decoder.estimator"
-        time = self._time_embedding(config, times)
-        stages = tuple(
-            self._stage(f"{name}.{stage}", config, time) for stage in stage_names(config)
+            table=self._kept("input_embedding.weight", config.vocab_size, width),
+            embed=self._linear(f"{name}.embed.out.0", width, width),
+            embed_norm=self.norm(f"{name}.embed.out.1", width),
+            look_ahead=self._conv(
+                f"{name}.pre_lookahead_layer.conv1", width, width, config.look_ahead + 1
+            ),
+            after_look_ahead=self._conv(f"{name}.pre_lookahead_layer.conv2", width, width, 3),
+            blocks=tuple(self._conformer(f"{name}.encoders.{i}") for i in range(config.num_blocks)),
+            upsample=self._conv(f"{name}.up_layer.conv", width, width, 2 * config.ratio + 1),
+            up_embed=self._linear(f"{name}.up_embed.out.0", width, width),
+            up_embed_norm=self.norm(f"{name}.up_embed.out.1", width),
+            up_blocks=tuple(
+                self._conformer(f"{name}.up_encoders.{i}") for i in range(config.num_up_blocks)
+            ),
+            norm=self.norm(f"{name}.after_norm", width),
+            project=self._linear("encoder_proj", width, config.num_mels),
         )
+
+    def estimator(self, times: tuple[float, ...]) -> EstimatorWeights:
+        config, name, channels = self._config, "decoder.estimator", self._config.channels
+        time = self._time_embedding(times)
+        inputs = [config.input_channels, *[channels] * config.num_mid_blocks, 2 * channels]
         return EstimatorWeights(
-            stages,
-            self._conv(f"{name}.final_block.block.0"),
-            self.norm(f"{name}.final_block.block.2"),
-            self._conv(f"{name}.final_proj"),
+            tuple(
+                self._stage(f"{name}.{stage}", size, time, goes_on=stage.startswith("mid"))
+                for stage, size in zip(stage_names(config), inputs, strict=True)
+            ),
+            self._conv(f"{name}.final_block.block.0", channels, channels, 3),
+            self.norm(f"{name}.final_block.block.2", channels),
+            self._conv(f"{name}.final_proj", channels, config.num_mels, 1),
         )
 
-    def norm(self, name: str) -> Affine:
+    def norm(self, name: str, size: int, *inputs: int) -> Affine:
+        weight, bias = self._wide(f"{name}.weight", size, *inputs), self._wide(f"{name}.bias", size)
+        return Affine(weight.to(self.wide), bias.to(self.wide))
+
+    def _wide(self, name: str, *shape: int) -> Tensor:
+        return self._take(name, shape).to(self._device).double()
+
+    def _kept(self, name: str, *shape: int) -> Tensor:
+        return self._take(name, shape).to(self._device, self._dtype)
+
+    def _linear(self, name: str, inputs: int, outputs: int) -> Affine:
         return Affine(
-            self._wide(f"{name}.weight").to(self.wide), self._wide(f"{name}.bias").to(self.wide)
+            self._kept(f"{name}.weight", outputs, inputs), self._kept(f"{name}.bias", outputs)
         )
 
-    def _wide(self, name: str) -> Tensor:
-        return self._tensors[name].to(self._device).double()
-
-    def _kept(self, name: str) -> Tensor:
-        return self._tensors[name].to(self._device, self._dtype)
-
-    def _linear(self, name: str) -> Affine:
-        return Affine(self._kept(f"{name}.weight"), self._kept(f"{name}.bias"))
-
-    def _conv(self, name: str) -> Affine:
+    def _conv(self, name: str, inputs: int, outputs: int, taps: int) -> Affine:
         """[outputs, inputs, taps] -> [outputs, taps * inputs]"""
-        weight = self._kept(f"{name}.weight")
-        return Affine(
-            weight.transpose(1, 2).reshape(len(weight), -1).contiguous(), self._kept(f"{name}.bias")
-        )
+        weight = self._kept(f"{name}.weight", outputs, inputs, taps)
+        flat = weight.transpose(1, 2).reshape(outputs, -1).contiguous()
+        return Affine(flat, self._kept(f"{name}.bias", outputs))
 
-    def _conformer(self, name: str, config: FlowConfig) -> ConformerBlock:
-        attention = f"{name}.self_attn"
-        parts = [self._linear(f"{attention}.linear_{part}") for part in "qkv"]
-        position = self._wide(f"{attention}.linear_pos.weight")  # [width, width]
+    def _conformer(self, name: str) -> ConformerBlock:
+        attention, heads, width = f"{name}.self_attn", self._config.num_heads, self._config.width
+        biases = [
+            self._kept(f"{attention}.pos_bias_{part}", heads, width // heads) for part in "uv"
+        ]
+        position = self._wide(f"{attention}.linear_pos.weight", width, width)
         # every second column belongs to a sine, the others to cosines
-        position = (
-            position.view(config.num_heads, -1, config.width // 2, 2).transpose(-1, -2).flatten(-2)
-        )
+        position = position.view(heads, -1, width // 2, 2).transpose(-1, -2).flatten(-2)
         return ConformerBlock(
-            norm_attention=self.norm(f"{name}.norm_mha"),
-            qkv=Affine(torch.cat([part.weight for part in parts]),
-            torch.cat([part.bias for part in parts])),
-            bias_content=self._kept(f"{attention}.pos_bias_u"),
-            bias_position=self._kept(f"{attention}.pos_bias_v"),
+            norm_attention=self.norm(f"{name}.norm_mha", width),
+            qkv=_joined([self._linear(f"{attention}.linear_{x}", width, width) for x in "qkv"]),
+            bias_content=biases[0],
+            bias_position=biases[1],
             position=position.to(self._dtype).contiguous(),
-            out=self._linear(f"{attention}.linear_out"),
-            norm_ffn=self.norm(f"{name}.norm_ff"), first=self._linear(f"{name}.feed_forward.w_1"),
-            second=self._linear(f"{name}.feed_forward.w_2"),
-        )  # fmt: skip
+            out=self._linear(f"{attention}.linear_out", width, width),
+            norm_ffn=self.norm(f"{name}.norm_ff", width),
+            first=self._linear(f"{name}.feed_forward.w_1", width, self._config.ffn_width),
+            second=self._linear(f"{name}.feed_forward.w_2", self._config.ffn_width, width),
+        )
 
-    def _time_embedding(self, config: FlowConfig, times: tuple[float, ...]) -> Tensor:
+    def _time_embedding(self, times: tuple[float, ...]) -> Tensor:
         """Time embeddings of every residual block: float64 [steps, 4 * channels]."""
-        half = config.input_channels // 2
+        size, time_dim = self._config.input_channels, 4 * self._config.channels
+        half, name = size // 2, "decoder.estimator.time_mlp"
         rates = torch.exp(
             torch.arange(half, dtype=torch.float64) * (-math.log(10_000) / (half - 1))
         )
         angles = 1000 * torch.tensor(times, dtype=torch.float64)[:, None] * rates
         wave = torch.cat([angles.sin(), angles.cos()], -1).to(self._device)
-        name = "decoder.estimator.time_mlp"
-        hidden = F.silu(
-            F.linear(
-                wave, self._wide(f"{name}.linear_1.weight"), self._wide(f"{name}.linear_1.bias")
-            )
-        )
-        return F.mish(
-            F.linear(
-                hidden, self._wide(f"{name}.linear_2.weight"), self._wide(f"{name}.linear_2.bias")
-            )
-        )
+        hidden = F.silu(self._projected(wave, f"{name}.linear_1", size, time_dim))
+        return F.mish(self._projected(hidden, f"{name}.linear_2", time_dim, time_dim))
 
-    def _stage(self, name: str, config: FlowConfig, time: Tensor) -> Stage:
-        first = self._conv(f"{name}.0.block1.block.0")
-        second = self._conv(f"{name}.0.block2.block.0")
-        residual = self._conv(f"{name}.0.res_conv")
-        taps = F.pad(residual.weight, (first.weight.shape[1] - residual.weight.shape[1], 0))
-        shift = F.linear(
-            time, self._wide(f"{name}.0.mlp.1.weight"), self._wide(f"{name}.0.mlp.1.bias")
-        )
+    def _projected(self, x: Tensor, name: str, inputs: int, outputs: int) -> Tensor:
+        """float64 [..., inputs] -> [..., outputs]"""
+        weight = self._wide(f"{name}.weight", outputs, inputs)
+        return F.linear(x, weight, self._wide(f"{name}.bias", outputs))
+
+    def _stage(self, name: str, inputs: int, time: Tensor, *, goes_on: bool) -> Stage:
+        channels = self._config.channels
+        first = self._conv(f"{name}.0.block1.block.0", inputs, channels, 3)
+        residual = self._conv(f"{name}.0.res_conv", inputs, channels, 1)
+        straight = Affine(F.pad(residual.weight, (2 * inputs, 0)), residual.bias)
         return Stage(
-            first=Affine(torch.cat([first.weight, taps]), torch.cat([first.bias, residual.bias])),
-            first_norm=self.norm(f"{name}.0.block1.block.2"), time=shift.to(self.wide),
-            second=second,
-            second_norm=self.norm(f"{name}.0.block2.block.2"),
-            transformers=tuple(self._transformer(f"{name}.1.{i}",
-            config) for i in range(config.transformers)),
-            after=self._conv(f"{name}.2") if f"{name}.2.weight" in self._tensors else None,
-        )  # fmt: skip
-
-    def _transformer(self, name: str, config: FlowConfig) -> Transformer:
-        """Fold projections: a score is (Wq n) . (Wk m) = (Wk' Wq n) . m, the output Wo Wv m."""
-        heads, channels = config.estimator_heads, config.channels
-        query, key, value = (
-            self._wide(f"{name}.attn1.{part}.weight").view(heads, -1, channels)
-            for part in ("to_q", "to_k", "to_v")
+            first=_joined([first, straight]),
+            first_norm=self.norm(f"{name}.0.block1.block.2", channels),
+            time=self._projected(time, f"{name}.0.mlp.1", 4 * channels, channels).to(self.wide),
+            second=self._conv(f"{name}.0.block2.block.0", channels, channels, 3),
+            second_norm=self.norm(f"{name}.0.block2.block.2", channels),
+            transformers=tuple(
+                self._transformer(f"{name}.1.{i}") for i in range(self._config.transformers)
+            ),
+            after=None if goes_on else self._conv(f"{name}.2", channels, channels, 3),
         )
-        out = self._wide(f"{name}.attn1.to_out.0.weight").view(channels, heads, -1)
+
+    def _transformer(self, name: str) -> Transformer:
+        """Fold projections: a score is (Wq n) . (Wk m) = (Wk' Wq n) . m, the output Wo Wv m."""
+        config, channels, heads = self._config, self._config.channels, self._config.estimator_heads
+        inner = heads * config.head_dim
+        query, key, value = (
+            self._wide(f"{name}.attn1.to_{part}.weight", inner, channels).view(heads, -1, channels)
+            for part in "qkv"
+        )
+        out = self._wide(f"{name}.attn1.to_out.0.weight", channels, inner).view(channels, heads, -1)
         products = torch.einsum("hdm,hdn->hmn", key, query) * config.head_dim**-0.5
         mixed = torch.einsum("chd,hdm->chm", out, value)
         return Transformer(
-            norm_attention=self.norm(f"{name}.norm1"),
+            norm_attention=self.norm(f"{name}.norm1", channels),
             query=products.reshape(heads * channels, channels).to(self._dtype),
-            out=Affine(mixed.reshape(channels, heads * channels).to(self._dtype),
-                       self._kept(f"{name}.attn1.to_out.0.bias")),
-            norm_ffn=self.norm(f"{name}.norm3"), first=self._linear(f"{name}.ff.net.0.proj"),
-            second=self._linear(f"{name}.ff.net.2"),
-        )  # fmt: skip
+            out=Affine(
+                mixed.reshape(channels, heads * channels).to(self._dtype),
+                self._kept(f"{name}.attn1.to_out.0.bias", channels),
+            ),
+            norm_ffn=self.norm(f"{name}.norm3", channels),
+            first=self._linear(f"{name}.ff.net.0.proj", channels, 4 * channels),
+            second=self._linear(f"{name}.ff.net.2", 4 * channels, channels),
+        )
+
+
+def _joined(parts: Sequence[Affine]) -> Affine:
+    """The outputs of some products one after another."""
+    return Affine(
+        torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
+    )

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.device import Affine
-from moss_engine.codec.files import find, read_yaml, unusable
+from moss_engine.codec.files import Take, find, read_yaml, taken_shapes, unusable
 
 _DILATIONS = ((1, 3, 5), (1, 3, 5), (1, 3, 5))
 
@@ -111,54 +111,7 @@ def _frozen(value: Any) -> Any:
 
 def hift_shapes(config: HiftConfig) -> dict[str, tuple[int, ...]]:
     """Every tensor of `hift.pt` once weight norm is folded: name -> shape."""
-    bins, pitch = config.n_fft + 2, config.pitch_channels
-    shapes: dict[str, tuple[int, ...]] = {}
-    _conv(shapes, "conv_pre", config.num_mels, config.channels, 7)
-    size = config.channels
-    for i, (kernel, stride) in enumerate(
-        zip(config.upsample_kernels, config.source_strides, strict=True)
-    ):
-        shapes[f"ups.{i}.weight"], shapes[f"ups.{i}.bias"] = (size, size // 2, kernel), (size // 2,)
-        size //= 2
-        _conv(shapes, f"source_downs.{i}", bins, size, 1 if stride == 1 else 2 * stride)
-        _block(
-            shapes,
-            f"source_resblocks.{i}",
-            size,
-            config.source_kernels[i],
-            config.source_dilations[i],
-        )
-        for j, (width, dilations) in enumerate(zip(config.kernels, config.dilations, strict=True)):
-            _block(shapes, f"resblocks.{i * len(config.kernels) + j}", size, width, dilations)
-    _conv(shapes, "conv_post", size, bins, 7)
-    shapes["m_source.l_linear.weight"] = (1, config.num_harmonics + 1)
-    shapes["m_source.l_linear.bias"] = (1,)
-    for i in range(5):
-        _conv(
-            shapes, f"f0_predictor.condnet.{2 * i}", config.num_mels if i == 0 else pitch, pitch, 3
-        )
-    shapes["f0_predictor.classifier.weight"] = (1, pitch)
-    shapes["f0_predictor.classifier.bias"] = (1,)
-    return shapes
-
-
-def _block(
-    shapes: dict[str, tuple[int, ...]],
-    name: str,
-    size: int,
-    kernel: int,
-    dilations: tuple[int, ...],
-) -> None:
-    for i in range(len(dilations)):
-        for half in (1, 2):
-            _conv(shapes, f"{name}.convs{half}.{i}", size, size, kernel)
-            shapes[f"{name}.activations{half}.{i}.alpha"] = (size,)
-
-
-def _conv(
-    shapes: dict[str, tuple[int, ...]], name: str, inputs: int, outputs: int, kernel: int
-) -> None:
-    shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (outputs, inputs, kernel), (outputs,)
+    return taken_shapes(lambda take: _pack(take, config, torch.device("cpu"), torch.float32))
 
 
 _SPELLINGS = (
@@ -241,47 +194,65 @@ def pack_hift(
     dtype: torch.dtype = torch.float32,
 ) -> HiftWeights:
     """From checked, folded tensors."""
+    return _pack(lambda name, _: tensors[name], config, device, dtype)
 
-    def affine(name: str) -> Affine:
+
+def _pack(take: Take, config: HiftConfig, device: torch.device, dtype: torch.dtype) -> HiftWeights:
+    def affine(name: str, shape: tuple[int, ...], outputs: int | None = None) -> Affine:
+        bias = (shape[0] if outputs is None else outputs,)
         return Affine(
-            tensors[f"{name}.weight"].to(device, dtype), tensors[f"{name}.bias"].to(device, dtype)
+            take(f"{name}.weight", shape).to(device, dtype),
+            take(f"{name}.bias", bias).to(device, dtype),
         )
 
-    def block(name: str, dilations: tuple[int, ...]) -> ResidualBlock:
-        count = range(len(dilations))
-        snakes = [
-            [
-                tensors[f"{name}.activations{half}.{i}.alpha"]
-                .to(device, dtype)[None, :, None]
-                .contiguous()
-                for i in count
-            ]
-            for half in (1, 2)
-        ]
-        return ResidualBlock(
-            dilations,
-            tuple(affine(f"{name}.convs1.{i}") for i in count),
-            tuple(snakes[0]),
-            tuple(affine(f"{name}.convs2.{i}") for i in count),
-            tuple(snakes[1]),
+    def block(name: str, size: int, kernel: int, dilations: tuple[int, ...]) -> ResidualBlock:
+        def convolutions(half: int) -> tuple[Affine, ...]:
+            shape = (size, size, kernel)
+            return tuple(affine(f"{name}.convs{half}.{i}", shape) for i in range(len(dilations)))
+
+        def snakes(half: int) -> tuple[Tensor, ...]:
+            names = (f"{name}.activations{half}.{i}.alpha" for i in range(len(dilations)))
+            found = (take(name, (size,)).to(device, dtype) for name in names)
+            return tuple(alpha[None, :, None].contiguous() for alpha in found)
+
+        return ResidualBlock(dilations, convolutions(1), snakes(1), convolutions(2), snakes(2))
+
+    def level(i: int) -> Level:
+        size, stride = config.channels >> (i + 1), config.source_strides[i]
+        down = (size, bins, 1 if stride == 1 else 2 * stride)
+        sizes = zip(config.kernels, config.dilations, strict=True)
+        return Level(
+            affine(f"ups.{i}", (2 * size, size, config.upsample_kernels[i]), size),
+            affine(f"source_downs.{i}", down),
+            block(
+                f"source_resblocks.{i}", size, config.source_kernels[i], config.source_dilations[i]
+            ),
+            tuple(
+                block(f"resblocks.{i * len(config.kernels) + j}", size, kernel, dilations)
+                for j, (kernel, dilations) in enumerate(sizes)
+            ),
         )
 
-    kernels = len(config.kernels)
-    levels = tuple(
-        Level(affine(f"ups.{i}"), affine(f"source_downs.{i}"),
-              block(f"source_resblocks.{i}", config.source_dilations[i]),
-              tuple(block(f"resblocks.{i * kernels + j}",
-              config.dilations[j]) for j in range(kernels)))
-        for i in range(len(config.upsample_rates))
-    )  # fmt: skip
+    def pitch(i: int) -> Affine:
+        inputs = config.num_mels if i == 0 else config.pitch_channels
+        shape = (config.pitch_channels, inputs, 3)
+        return _as_product(affine(f"f0_predictor.condnet.{2 * i}", shape))
+
+    bins, num_levels = config.n_fft + 2, len(config.upsample_rates)
     window = torch.hann_window(config.n_fft, dtype=torch.float64)
     forward, inverse = _fourier(config.n_fft, window)
     return HiftWeights(
-        config, affine("conv_pre"), levels, affine("conv_post"), affine("m_source.l_linear"),
-        tuple(_as_product(affine(f"f0_predictor.condnet.{2 * i}")) for i in range(5)),
-        affine("f0_predictor.classifier"),
-        window.to(device, dtype), forward.to(device, dtype), inverse.to(device, dtype),
-    )  # fmt: skip
+        config,
+        affine("conv_pre", (config.channels, config.num_mels, 7)),
+        tuple(map(level, range(num_levels))),
+        affine("conv_post", (bins, config.channels >> num_levels, 7)),
+        affine("m_source.l_linear", (1, config.num_harmonics + 1)),
+        tuple(map(pitch, range(5))),
+        affine("f0_predictor.classifier", (1, config.pitch_channels)),
+        window.to(device, dtype),
+        forward.to(device, dtype),
+        inverse.to(device, dtype),
+    )
 
 
 def _as_product(convolution: Affine) -> Affine:

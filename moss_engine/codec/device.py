@@ -8,13 +8,16 @@ each would wait for a long one.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+Result = TypeVar("Result")
 GRAPH_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 """Batch sizes with a CUDA graph of their own; a batch runs in the next larger one."""
 
@@ -27,6 +30,24 @@ def open_lane(device: torch.device) -> torch.cuda.Stream | None:
 def on_lane(lane: torch.cuda.Stream | None) -> AbstractContextManager[object]:
     """Run the body on `lane`; with None nothing changes, and an unused GPU stays asleep."""
     return contextlib.nullcontext() if lane is None else torch.cuda.stream(lane)
+
+
+def captured(
+    run: Callable[[], Result], lane: torch.cuda.Stream, pool: Any
+) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """`run` as a CUDA graph of that memory pool, and its results, which every replay makes anew.
+
+    It is run once before, as kernels are compiled and algorithms chosen then, which capture must
+    not do.
+    """
+    lane.wait_stream(torch.cuda.current_stream(lane.device))
+    with torch.cuda.stream(lane):
+        run()
+    lane.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool, stream=lane):
+        results = run()
+    return graph, results
 
 
 def on_host(waves: list[Tensor]) -> list[np.ndarray]:

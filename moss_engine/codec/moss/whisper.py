@@ -26,6 +26,7 @@ from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
 from moss_engine.api.errors import CheckpointError, EngineFaultError
 from moss_engine.api.small_files import read_json
 from moss_engine.codec.base import MelSpec
+from moss_engine.codec.device import captured
 from moss_engine.codec.mel import slaney_filters
 from moss_engine.codec.resample import resample
 from moss_engine.models.checkpoint import FILE_NAME, check_tensors, read_finite
@@ -293,30 +294,20 @@ class EncoderGraphs:
     ) -> None:
         self._encode, self._frames_per_code = encode, frames_per_code
         self._lock = threading.Lock()
-        self._shapes: dict[int, tuple[Tensor, Tensor, Callable[[], None]]] = {}
+        self._shapes: dict[int, tuple[Tensor, Tensor, Callable[[], object]]] = {}
         memory = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         for length in reversed(LENGTHS):  # the longest takes the most memory
             features = torch.zeros(1, bands, length * frames_per_code, device=device)
             self._shapes[features.shape[2]] = features, *self._captured(features, memory)
 
     @torch.inference_mode()
-    def _captured(self, features: Tensor, memory: Any) -> tuple[Tensor, Callable[[], None]]:
+    def _captured(self, features: Tensor, memory: Any) -> tuple[Tensor, Callable[[], object]]:
         """Where the codes of `features` appear, and what makes them: on a CPU the network."""
-        codes = self._encode(features)
         if memory is None:
-
-            def run() -> None:
-                codes.copy_(self._encode(features))
-
-            return codes, run
-        stream = torch.cuda.Stream(features.device)
-        stream.wait_stream(torch.cuda.current_stream(features.device))
-        with torch.cuda.stream(stream):
-            self._encode(features)  # chooses algorithms, which capture must not do
-        stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=memory, stream=stream):
             codes = self._encode(features)
+            return codes, lambda: codes.copy_(self._encode(features))
+        stream = torch.cuda.Stream(features.device)
+        graph, codes = captured(lambda: self._encode(features), stream, memory)
         return codes, graph.replay
 
     def __call__(self, features: Tensor) -> Tensor | None:

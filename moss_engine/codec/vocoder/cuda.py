@@ -7,6 +7,7 @@ import importlib.util
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, conv_transpose2d
 
 from moss_engine.api.errors import MissingPackageError
+from moss_engine.codec.device import captured
 
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of windows that graphs are made for; others run in the next larger one."""
@@ -202,7 +204,6 @@ class CudaVocoder:
         self._network = network = network.to(device, torch.float16)
         counts = [*(count for count in COUNTS if count < max_together), max_together]
         memory, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
-        stream.wait_stream(torch.cuda.current_stream(device))
         self._counts = counts
         self._graphs: dict[tuple[int, int], _Graph] = {}
         # the largest first: the smaller ones find their memory in the pool
@@ -211,14 +212,7 @@ class CudaVocoder:
             for frames in sorted(lengths, reverse=True):
                 for count in reversed(counts):
                     mel = torch.zeros(count, num_mels, frames, device=device).half()
-                    with torch.cuda.stream(stream):
-                        # chooses algorithms and compiles kernels, which must not happen during
-                        # capture
-                        network(mel)
-                    stream.synchronize()
-                    graph = torch.cuda.CUDAGraph()
-                    with torch.cuda.graph(graph, pool=memory, stream=stream):
-                        wave = network(mel)
+                    graph, wave = captured(partial(network, mel), stream, memory)
                     self._graphs[count, frames] = _Graph(graph, mel, wave)
 
     @torch.inference_mode()

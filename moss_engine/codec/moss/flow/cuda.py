@@ -10,13 +10,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from moss_engine.codec.device import GRAPH_BATCHES, open_lane
+from moss_engine.codec.device import GRAPH_BATCHES, captured, open_lane
 from moss_engine.codec.moss.flow.network import (
     BRANCHES,
     LOOK_BACK,
@@ -441,14 +442,7 @@ class CudaFlow:
             for count in reversed(self._counts):
                 given = _Inputs.empty(weights, count, self._chunk_codes)
                 self._fill(given, [], [])
-                stream.wait_stream(torch.cuda.current_stream(device))
-                with torch.cuda.stream(stream):
-                    # compiles kernels and chooses algorithms, which capture must not do
-                    _run(weights, given)
-                stream.synchronize()
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, pool=pool, stream=stream):
-                    results = _run(weights, given)
+                graph, results = captured(partial(_run, weights, given), stream, pool)
                 self._graphs[count] = _Graph(graph, given, results)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, conv_transpose2d, leaky_relu, linear, pad
 
-from moss_engine.codec.device import GRAPH_BATCHES, Affine, open_lane
+from moss_engine.codec.device import GRAPH_BATCHES, Affine, captured, open_lane
 from moss_engine.codec.vocoder.hift.generator import (
     KEPT_FRAMES,
     MAX_MAGNITUDE,
@@ -286,13 +287,8 @@ class CudaHift:
     ) -> None:
         inputs = _inputs(weights, shape.count, shape.frames, shape.known)
         how: Any = {"first": shape.is_first, "last": shape.is_last, "shape": self._shape}
-        stream.wait_stream(torch.cuda.current_stream(stream.device))
-        with torch.cuda.stream(stream):
-            window_wave(weights, *inputs, **how)  # chooses algorithms and compiles kernels
-        stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool, stream=stream):
-            outputs = window_wave(weights, *inputs, **how)
+        run = partial(window_wave, weights, *inputs, **how)
+        graph, outputs = captured(run, stream, pool)
         self._graphs[shape] = _Graph(graph, inputs, outputs)
 
 

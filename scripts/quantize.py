@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -32,7 +33,7 @@ import torch
 from safetensors.torch import save_file
 
 from moss_engine.api.errors import ConfigError
-from moss_engine.api.request import Message, Request, Sampling, Text
+from moss_engine.api.request import ChannelSampling, Message, Request, Sampling, Text
 from moss_engine.api.tokens import Row, SpecialIds
 from moss_engine.config import EngineConfig
 from moss_engine.engine.sequence import Segment, Sequence
@@ -86,22 +87,25 @@ def prompts_from(path: Path | None, count: int) -> list[str]:
     return found
 
 
-def conversations(
-    runtime: Runtime, processor: Processor, texts: Iterable[str], reply_rows: int
-) -> Iterator[list[Row]]:
-    """Each prompt's rows, followed by those of the model's own reply."""
-    mode = processor.default_mode.name
-    for index, text in enumerate(texts):
-        request = Request(
-            f"calibration {index}",
-            "calibration",
-            (Message("user", Text(text)),),
-            mode,
-            processor.default_sampling,
-        )
-        segment = processor.prepare(request)[0]
-        segment = Segment(segment.prompt, min(segment.max_rows, reply_rows))
-        yield answer(runtime, processor.ids, segment, request.sampling).rows
+def answers(
+    runtime: Runtime,
+    processor: Processor,
+    texts: Iterable[str],
+    reply_rows: int,
+    *,
+    greedy: bool = False,
+) -> Iterator[Sequence]:
+    """Each prompt with the model's own reply to it, drawn with a seed of its own or, if `greedy`,
+    always the likeliest row."""
+    usual, likeliest = processor.default_sampling, ChannelSampling(0.0, 0, 1.0, 1.0)
+    if greedy:
+        usual = replace(usual, text=likeliest, audio=likeliest)
+    for number, text in enumerate(texts):
+        sampling, messages = replace(usual, seed=number), (Message("user", Text(text)),)
+        mode = processor.default_mode.name
+        segment = processor.prepare(Request(f"{number}", "prompts", messages, mode, sampling))[0]
+        segment = replace(segment, max_rows=min(segment.max_rows, reply_rows))
+        yield answer(runtime, processor.ids, segment, sampling)
 
 
 def answer(runtime: Runtime, ids: SpecialIds, segment: Segment, sampling: Sampling) -> Sequence:
@@ -209,7 +213,7 @@ def _answers(
     options = EngineConfig(checkpoint=folder, device=device_name, max_sessions=1, kv_rows=4096)
     runtime = make_runtime(options)
     processor = load_processor(folder, config, options.max_text_chars)
-    seen = list(conversations(runtime, processor, texts, reply_rows))
+    seen = [found.rows for found in answers(runtime, processor, texts, reply_rows)]
     runtime.close()
     return seen
 

@@ -20,10 +20,9 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import ConfigError
-from moss_engine.api.request import Message, Request, Text
-from moss_engine.api.tokens import Modality
+from moss_engine.api.tokens import Modality, SpecialIds, is_audio_row
 from moss_engine.config import NANO_CHECKPOINT, EngineConfig
-from moss_engine.engine.sequence import Segment, Sequence
+from moss_engine.engine.sequence import Sequence
 from moss_engine.export.low_bits import agreement
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Logits, ScheduledBatch, ScheduledSequence
@@ -31,7 +30,7 @@ from moss_engine.runtime.make import make_runtime, resolve_device
 from moss_engine.runtime.sampler import LogitsRuntime
 from moss_engine.text.processor import load_processor
 from scripts.bench.common import Report, count
-from scripts.quantize import answer, prompts_from
+from scripts.quantize import answers, prompts_from
 
 KV_ROWS = 4096
 
@@ -65,6 +64,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
         checkpoint=args.checkpoint, device=args.device, max_sessions=2, kv_rows=KV_ROWS
     )
     model = ModelConfig.from_file(args.checkpoint / "config.json")
+    processor = load_processor(args.checkpoint, model, config.max_text_chars)
     sequences: list[Sequence] = []
     wanted: list[Logits] = []
     found: list[dict[str, Any]] = []
@@ -73,11 +73,13 @@ def run(args: argparse.Namespace, report: Report) -> None:
         runtime = make_runtime(replace(config, dtype=name, kv_cache_dtype=kv or "auto"))
         assert isinstance(runtime, LogitsRuntime), "logits are compared"
         if sequences:
-            shown, other = dtype, led(runtime, model, sequences)
+            shown, other = dtype, led(runtime, model.special, sequences)
         else:
-            sequences = answers(runtime, config, model, args.prompts, args.rows)
-            wanted = [led(runtime, model, sequences)]
-            shown, other = f"{dtype}, two at a time", led(runtime, model, sequences, copies=2)
+            texts = prompts_from(None, args.prompts)
+            sequences = list(answers(runtime, processor, texts, args.rows))
+            wanted = [led(runtime, model.special, sequences)]
+            shown = f"{dtype}, two at a time"
+            other = led(runtime, model.special, sequences, copies=2)
         found.append({"dtype": shown, **agreement(wanted, [other])})
         runtime.close()
         del runtime
@@ -91,23 +93,8 @@ def run(args: argparse.Namespace, report: Report) -> None:
         report.say(str(found[-1]))
 
 
-def answers(
-    runtime: LogitsRuntime, config: EngineConfig, model: ModelConfig, count: int, reply_rows: int
-) -> list[Sequence]:
-    """Prompts of a checkpoint, as it is asked them, with the runtime's own replies."""
-    processor = load_processor(config.checkpoint, model, config.max_text_chars)
-    mode, found = processor.default_mode.name, []
-    for number, text in enumerate(prompts_from(None, count)):
-        sampling = replace(processor.default_sampling, seed=number)
-        messages = (Message("user", Text(text)),)
-        segment = processor.prepare(Request(f"{number}", "bench", messages, mode, sampling))[0]
-        segment = replace(segment, max_rows=min(segment.max_rows, reply_rows))
-        found.append(answer(runtime, model.special, segment, sampling))
-    return found
-
-
 def led(
-    runtime: LogitsRuntime, model: ModelConfig, sequences: list[Sequence], copies: int = 1
+    runtime: LogitsRuntime, ids: SpecialIds, sequences: list[Sequence], copies: int = 1
 ) -> Logits:
     """Every reply row of all sequences, whose rows are given, one a step after the prompt: its
     logits in the channel that is sampled there, on the CPU. With `copies` as many equal sequences
@@ -117,8 +104,8 @@ def led(
         rows, start = sequence.rows, 0
         blocks = -(-len(rows) // runtime.limits.block_size)
         tables = [tuple(range(i * blocks, (i + 1) * blocks)) for i in range(copies)]
-        for index, modality in enumerate(modalities_of(sequence, model)):
-            end = sequence.num_prompt_rows + index
+        for end in range(sequence.num_prompt_rows, len(rows)):
+            modality = Modality.AUDIO if is_audio_row(rows[end], ids) else Modality.TEXT
             while start < end:
                 stop = min(end, start + runtime.limits.max_step_rows // copies)
                 part = tuple(rows[start:stop])
@@ -128,15 +115,3 @@ def led(
             sampled = logits.text if modality is Modality.TEXT else logits.audio
             found[modality].append(sampled[:1].float().cpu().clone())
     return Logits(torch.cat(found[Modality.TEXT]), torch.cat(found[Modality.AUDIO]))
-
-
-def modalities_of(sequence: Sequence, model: ModelConfig) -> list[Modality]:
-    """The mode in which each reply row was sampled."""
-    segment = Segment(tuple(sequence.rows[: sequence.num_prompt_rows]), sequence.max_rows)
-    again = Sequence(segment, sequence.sampling, model.special)
-    found = []
-    for row in sequence.rows[sequence.num_prompt_rows :]:
-        found.append(again.modality)
-        again.num_computed = len(again.rows)
-        again.append(row)
-    return found

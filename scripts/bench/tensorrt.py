@@ -21,19 +21,17 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.info import RuntimeInfo
-from moss_engine.api.request import ChannelSampling
-from moss_engine.api.tokens import Modality, Row, is_audio_row
 from moss_engine.config import NANO_CHECKPOINT
 from moss_engine.export.tensorrt import EFFORT, BuildTarget, build_tensorrt_plan
 from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.models.layout import parts, stream_parts
-from moss_engine.runtime.base import Limits, Logits, ScheduledBatch, ScheduledSequence
+from moss_engine.runtime.base import Limits, ScheduledBatch
 from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.engine_manifest import PLAN_NAME, read_plan
-from moss_engine.runtime.sampler import LogitsRuntime
 from moss_engine.runtime.tensorrt.engine import Library, load_library
 from moss_engine.runtime.tensorrt.runtime import EngineFile, TrtRuntime
 from moss_engine.text.processor import load_processor
+from scripts.bench.agreement import led
 from scripts.bench.common import Report, names_of
 from scripts.bench.gpu import (
     CONTEXT_ROWS,
@@ -43,19 +41,18 @@ from scripts.bench.gpu import (
     sequence,
     wall_times_ms,
 )
-from scripts.quantize import conversations, prompts_from
+from scripts.quantize import answers, prompts_from
 
 PARTS, WEIGHTS = ("nano", "published"), ("bound", "baked")
-NUM_SENTENCES, NUM_ROWS, REPLY_ROWS = 20, 200, 400
+SENTENCES, REPLY_ROWS = 20, 400
 FILLS = ((64, 0), (128, 0), (512, 0), (64, 2000))
 INIT_STD = 0.02
 
 
 @dataclass(frozen=True)
 class Parity:
-    """Against the torch runtime in the same number format. `agreeing_rows` have the same best id in
-    the channel that counts; `largest_difference` is that of any logit.
-    """
+    """Against the torch runtime in the same number format, in the channel that counts: rows of the
+    same best id, and the largest difference of any logit."""
 
     weights: str
     build_s: float
@@ -140,67 +137,28 @@ def build(
 def measure_parity(
     library: Library, dtype: str, kinds: Sequence[str], effort: int, device: torch.device
 ) -> list[Parity]:
-    """An engine for each kind of weights."""
+    """An engine for each kind of weights, led along the torch runtime's greedy replies."""
     config = ModelConfig.from_file(NANO_CHECKPOINT / "config.json")
     limits, stored = Limits(16, 128, 4, 512, 2048), getattr(torch, dtype)
     reference = load_torch_runtime(NANO_CHECKPOINT, limits, device=device, dtype=stored, threads=1)
-    wanted = greedy_replies(reference, config)
+    processor, texts = load_processor(NANO_CHECKPOINT, config, 1000), prompts_from(None, SENTENCES)
+    wanted = list(answers(reference, processor, texts, REPLY_ROWS, greedy=True))
+    exact = led(reference, config.special, wanted)
     layout, checks = dict(stream_parts(NANO_CHECKPOINT, config, stored)), []
     for weights in kinds:
         runtime, made = build(library, config, dtype, limits, weights, layout, effort, device)
-        found = greedy_replies(runtime, config)
-        equal = sum(a == b for a, b in zip(wanted, found, strict=True))
-        compared = compare_rows(reference, runtime, config, wanted)
-        size = made["build_s"], made["plan_mb"]
-        checks.append(Parity(weights, *size, *compared, len(wanted), equal))
+        replies = answers(runtime, processor, texts, REPLY_ROWS, greedy=True)
+        equal = sum(a.rows == b.rows for a, b in zip(wanted, replies, strict=True))
+        found = led(runtime, config.special, wanted)
+        agreeing = sum((a.argmax(1) == b.argmax(1)).sum().item() for a, b in zip(found, exact))
+        difference = max((a - b).abs().max().item() for a, b in zip(found, exact))
+        largest, rows = max(b.abs().max().item() for b in exact), sum(map(len, exact))
+        compared = rows, int(agreeing), difference, largest
+        checks.append(
+            Parity(weights, made["build_s"], made["plan_mb"], *compared, len(wanted), equal)
+        )
         runtime.close()
     return checks
-
-
-def greedy_replies(runtime: LogitsRuntime, config: ModelConfig) -> list[list[Row]]:
-    """Prompt and reply of every sentence, always the likeliest row."""
-    processor = load_processor(NANO_CHECKPOINT, config, 1000)
-    best = ChannelSampling(0.0, 0, 1.0, 1.0)
-    processor.default_sampling = dataclasses.replace(
-        processor.default_sampling, text=best, audio=best
-    )
-    texts = prompts_from(None, NUM_SENTENCES)
-    return list(conversations(runtime, processor, texts, REPLY_ROWS))
-
-
-def compare_rows(
-    reference: LogitsRuntime,
-    runtime: LogitsRuntime,
-    config: ModelConfig,
-    conversations: list[list[Row]],
-) -> tuple[int, int, float, float]:
-    """Both runtimes on the same rows: the prompt at once, then row by row."""
-    rows = agreeing = 0
-    difference = largest = 0.0
-    each = NUM_ROWS // len(conversations)
-    for conversation in conversations:
-        opened = next(i for i, row in enumerate(conversation) if is_audio_row(row, config.special))
-        for end in range(opened, min(opened + each, len(conversation))):
-            start = 0 if end == opened else end - 1
-            ours, theirs = (
-                _logits(which, conversation, start, end) for which in (runtime, reference)
-            )
-            equal = [bool(a.argmax() == b.argmax()) for a, b in zip(ours, theirs, strict=True)]
-            speaks = is_audio_row(conversation[end], config.special)
-            counts = list(Modality).index(Modality.AUDIO if speaks else Modality.TEXT)
-            rows, agreeing = rows + 1, agreeing + equal[counts]
-            for a, b in zip(ours, theirs, strict=True):
-                difference = max(difference, (a - b).abs().max().item())
-                largest = max(largest, b.abs().max().item())
-    return rows, agreeing, difference, largest
-
-
-def _logits(runtime: LogitsRuntime, rows: Sequence[Row], start: int, end: int) -> Logits:
-    """Behind row end - 1, with those before `start` in the pool."""
-    blocks = tuple(range(-(-end // runtime.limits.block_size)))
-    return runtime.forward(
-        ScheduledBatch((ScheduledSequence(tuple(rows[start:end]), start, blocks, True),))
-    )
 
 
 def measure_published(

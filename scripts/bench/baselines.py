@@ -25,16 +25,16 @@ from scripts.bench.gpu import (
     CONTEXT_ROWS,
     REPEATS,
     Ceilings,
+    Needs,
     add_figure,
     captured,
-    decode_limit_ms,
     device_times_ms,
 )
 
 
 def measure_baselines(config: ModelConfig, ceilings: Ceilings, report: Report) -> None:
     report.add(baselines_load_average=round(os.getloadavg()[0], 1))
-    limit_ms = decode_limit_ms(config, ceilings, 1, CONTEXT_ROWS, "bfloat16")
+    limit_ms = Needs(config, "bfloat16").decode_ms(ceilings, 1, CONTEXT_ROWS)
     step = PlainStep(config, CONTEXT_ROWS)
     times_ms = device_times_ms(captured(step))
     add_figure(report, "plain PyTorch, CUDA graph", times_ms, "device", limit_ms)

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
     device, config = resolve_device("cuda"), PUBLISHED
     if args.layers:
         config = replace(config, num_shared_layers=args.layers)
-    ceilings = gpu.measure_ceilings()
+    ceilings, kv_int8 = gpu.measure_ceilings(), args.kv_cache_dtype == "int8"
     torch.cuda.empty_cache()
     report.add(
         **gpu.device_values(device),
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
         context_rows=CONTEXT_ROWS,
         ceilings=asdict(ceilings),
         kv_cache_dtype=args.kv_cache_dtype,
-        card={dtype: card(config, dtype, args.kv_cache_dtype == "int8") for dtype in args.dtype},
+        card={dtype: card(gpu.Needs(config, dtype, kv_int8)) for dtype in args.dtype},
     )
     report.say(report.text())
     failed = []
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
         formats = args.dtype if set(args.parts) & set(IN_EVERY_FORMAT) else args.dtype[:1]
         for dtype in formats:
             try:
-                measure_format(args, config, ceilings, dtype, report, device)
+                measure_format(args, gpu.Needs(config, dtype, kv_int8), ceilings, report, device)
             except RuntimeError as error:  # the other formats can be measured all the same
                 what = f"{type(error).__name__}: {error}"
                 failed.append(f"{dtype} was not measured to the end ({what}).")
@@ -116,13 +116,10 @@ def run(args: argparse.Namespace, report: Report) -> None:
         raise MossError("\n".join(failed))
 
 
-def card(config: ModelConfig, dtype: str, kv_int8: bool) -> dict[str, float]:
+def card(needs: gpu.Needs) -> dict[str, float]:
     """What one decode step of one sequence reads; both branches, both heads."""
-    needs = gpu.needs_of(config, dtype)
-    return {
-        "weight_gb": needs.weight_bytes / 1e9,
-        "kv_kb_a_row": gpu.kv_row_bytes(config, kv_int8=kv_int8) / 1e3,
-    }
+    weight_gb, kv_kb_a_row = needs.weight_bytes() / 1e9, needs.kv_row_bytes() / 1e3
+    return {"weight_gb": weight_gb, "kv_kb_a_row": kv_kb_a_row}
 
 
 def room(args: argparse.Namespace, *, serves: bool) -> tuple[int, int]:
@@ -137,17 +134,16 @@ def room(args: argparse.Namespace, *, serves: bool) -> tuple[int, int]:
 
 def measure_format(
     args: argparse.Namespace,
-    config: ModelConfig,
+    needs: gpu.Needs,
     ceilings: gpu.Ceilings,
-    dtype: str,
     report: Report,
     device: torch.device,
 ) -> None:
     """What is asked for in one number format, of which nothing stays in memory."""
+    config, dtype, kv_int8 = needs.config, needs.dtype, needs.kv_int8
     serves = dtype == args.dtype[0] and bool(set(args.parts) & set(IN_SERVICE))
     places, kv_rows = room(args, serves=serves)
     step_rows = max(args.max_step_rows, places)
-    kv_int8 = args.kv_cache_dtype == "int8"
     runtime = gpu.make_runtime(
         config, places, kv_rows, dtype, step_rows, device=device, kv_int8=kv_int8
     )
@@ -155,9 +151,9 @@ def measure_format(
     report.values.setdefault("allocated_gib", {})[dtype] = allocated_gib
     report.say(f"{dtype}: runtime of {places} places ready, {allocated_gib:.2f} GiB")
     if "decode" in args.parts:
-        measure_decode(runtime, config, ceilings, args.batches, dtype, report, kv_int8)
+        measure_decode(runtime, needs, ceilings, args.batches, report)
     if "prefill" in args.parts:
-        measure_prefill(runtime, config, ceilings, dtype, report, kv_int8)
+        measure_prefill(runtime, needs, ceilings, report)
     if serves:
         codec = make_codec(args.codec, args.together, device)
         report.say(f"the codec is ready: {CODECS[args.codec]}")
@@ -167,36 +163,25 @@ def measure_format(
 
 def measure_decode(
     runtime: CudaRuntime,
-    config: ModelConfig,
+    needs: gpu.Needs,
     ceilings: gpu.Ceilings,
     batches: list[int],
-    dtype: str,
     report: Report,
-    kv_int8: bool,
 ) -> None:
     """Decode steps with both logits, and as served, against the time of reading their inputs."""
+    config, dtype = needs.config, needs.dtype
     for batch in batches:
         step = ScheduledBatch(tuple(gpu.sequence(config, i, CONTEXT_ROWS, 1) for i in range(batch)))
         logits = runtime.forward(step)
         assert bool(logits.text.isfinite().all()) and bool(logits.audio.isfinite().all())
-        limit_ms = gpu.decode_limit_ms(
-            config, ceilings, batch, CONTEXT_ROWS, dtype, kv_int8=kv_int8
-        )
+        limit_ms = needs.decode_ms(ceilings, batch, CONTEXT_ROWS)
         name = f"decode step, batch {batch}"
         times_ms = device_times_ms(runtime.decode_again(batch))
         add_figure(report, name, times_ms, "device", limit_ms, dtype)
         for how, text_logits in (("rows drawn", True), ("speaking, rows drawn", False)):
             runtime.step(step, gpu.sampling(config, batch, text_logits=text_logits))
             again = runtime.decode_again(batch, text_logits=text_logits, draw=True)
-            least_ms = gpu.decode_limit_ms(
-                config,
-                ceilings,
-                batch,
-                CONTEXT_ROWS,
-                dtype,
-                text_logits=text_logits,
-                kv_int8=kv_int8,
-            )
+            least_ms = needs.decode_ms(ceilings, batch, CONTEXT_ROWS, text_logits=text_logits)
             times_ms = device_times_ms(again)
             add_figure(report, f"{name}, {how}", times_ms, "device", least_ms, dtype)
         times_ms = wall_times_ms(lambda: runtime.forward(step))  # noqa: B023
@@ -205,18 +190,13 @@ def measure_decode(
 
 
 def measure_prefill(
-    runtime: CudaRuntime,
-    config: ModelConfig,
-    ceilings: gpu.Ceilings,
-    dtype: str,
-    report: Report,
-    kv_int8: bool,
+    runtime: CudaRuntime, needs: gpu.Needs, ceilings: gpu.Ceilings, report: Report
 ) -> None:
     """Wall times of prefill, each after rest; the longest also back to back."""
     for rows, cached in FILLS:
-        part = gpu.sequence(config, 0, cached, rows, (cached + rows) // 16 + 1)
+        part = gpu.sequence(needs.config, 0, cached, rows, (cached + rows) // 16 + 1)
         run = lambda: runtime.forward(ScheduledBatch((part,)))  # noqa: B023, E731
-        limit_ms = gpu.fill_limit_ms(config, ceilings, rows, cached, dtype, kv_int8=kv_int8)
+        limit_ms, dtype = needs.fill_ms(ceilings, rows, cached), needs.dtype
         name = f"prefill {rows} rows on {cached} cached"
         times_ms = wall_times_ms(run, rest_s=gpu.REST_S)
         add_figure(report, name, times_ms, "wall", limit_ms, dtype)

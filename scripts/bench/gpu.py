@@ -97,6 +97,15 @@ class Ceilings:
     dense_flop_per_s: float
     float8_flop_per_s: float | None = None
 
+    def least_ms(self, read_bytes: int, flop: int, float8_flop: int) -> float | None:
+        """The larger of the times of reading and of computing."""
+        product_s = flop / self.dense_flop_per_s
+        if float8_flop:
+            if self.float8_flop_per_s is None:
+                return None
+            product_s += float8_flop / self.float8_flop_per_s
+        return 1e3 * max(read_bytes / self.read_bytes_per_s, product_s)
+
 
 def measure_ceilings() -> Ceilings:
     import triton  # pyright: ignore[reportMissingImports]
@@ -153,95 +162,60 @@ VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "int4": 0.5
 """Of one weight of a layer; 4 bits have a 16-bit scale for each 128 of them, and heads have 8."""
 
 
+FLOAT8_PARTS = {"float8": 1, "float8-all": 3}
+"""How many of trunk, branches and heads are float8."""
+
+
 @dataclass(frozen=True)
-class StepNeeds:
-    """What a step of one sequence reads once, and multiplies and adds by: the weights of the trunk,
-    of the branches and of the heads, in a number format."""
+class Needs:
+    """What steps of a network read once, and multiply and add by, in a number format."""
 
+    config: ModelConfig
     dtype: str
-    trunk: int
-    branches: int
-    heads: int
+    kv_int8: bool = False
 
-    @property
-    def weights(self) -> int:
-        return self.trunk + self.branches + self.heads
+    def weights(self, *, text_logits: bool = True) -> tuple[int, int, int]:
+        """Of trunk, branches and heads. While a reply speaks, without `text_logits`, the text head
+        is not needed, and of the last text layer only keys and values are."""
+        config = self.config
+        rows = config.num_attention_heads + config.num_key_value_heads
+        layer = config.hidden_size * (2 * rows * config.head_dim + 3 * config.intermediate_size)
+        kept = config.hidden_size * 2 * config.num_key_value_heads * config.head_dim
+        branches = 2 * config.num_modality_layers * layer - (0 if text_logits else layer - kept)
+        head_rows = config.audio_vocab_size + (config.vocab_size if text_logits else 0)
+        return config.num_shared_layers * layer, branches, head_rows * config.hidden_size
 
-    @property
-    def in_float8(self) -> int:
-        return {"float8": self.trunk, "float8-all": self.weights}.get(self.dtype, 0)
-
-    @property
-    def weight_bytes(self) -> int:
-        if self.dtype.startswith("float8"):
-            return 2 * self.weights - self.in_float8
+    def weight_bytes(self, *, text_logits: bool = True) -> int:
+        trunk, branches, heads = parts = self.weights(text_logits=text_logits)
+        if self.dtype in FLOAT8_PARTS:
+            return 2 * sum(parts) - sum(parts[: FLOAT8_PARTS[self.dtype]])
         value_bytes = VALUE_BYTES[self.dtype]
-        return round((self.trunk + self.branches) * value_bytes + self.heads * max(1, value_bytes))
+        return round((trunk + branches) * value_bytes + heads * max(1, value_bytes))
 
+    def kv_row_bytes(self, *, text_logits: bool = True) -> int:
+        """Keys and values that a step reads for each cached row."""
+        row_bytes = memory.kv_row_bytes(self.config, int8=self.kv_int8)
+        return row_bytes if text_logits else row_bytes - row_bytes // self.config.num_layers
 
-def needs_of(config: ModelConfig, dtype: str, *, text_logits: bool = True) -> StepNeeds:
-    """Of a step that samples text, too; while a reply speaks, without `text_logits`, the text head
-    is not needed, and of the last text layer only keys and values are."""
-    rows = config.num_attention_heads + config.num_key_value_heads
-    layer = config.hidden_size * (2 * rows * config.head_dim + 3 * config.intermediate_size)
-    kept = config.hidden_size * 2 * config.num_key_value_heads * config.head_dim
-    branches = 2 * config.num_modality_layers * layer - (0 if text_logits else layer - kept)
-    head_rows = config.audio_vocab_size + (config.vocab_size if text_logits else 0)
-    trunk = config.num_shared_layers * layer
-    return StepNeeds(dtype, trunk, branches, head_rows * config.hidden_size)
+    def decode_ms(
+        self, ceilings: Ceilings, batch: int, context: int, *, text_logits: bool = True
+    ) -> float | None:
+        """The least time of one row of each of `batch` sequences of so many cached rows."""
+        parts = self.weights(text_logits=text_logits)
+        float8 = sum(parts[: FLOAT8_PARTS.get(self.dtype, 0)])
+        kv_bytes = batch * context * self.kv_row_bytes(text_logits=text_logits)
+        read_bytes = self.weight_bytes(text_logits=text_logits) + kv_bytes
+        return ceilings.least_ms(read_bytes, 2 * batch * (sum(parts) - float8), 2 * batch * float8)
 
-
-def kv_row_bytes(config: ModelConfig, *, text_logits: bool = True, kv_int8: bool = False) -> int:
-    """Bytes of keys and values that a step reads for each cached row."""
-    row_bytes = memory.kv_row_bytes(config, int8=kv_int8)
-    return row_bytes if text_logits else row_bytes - row_bytes // config.num_layers
-
-
-def decode_limit_ms(
-    config: ModelConfig,
-    ceilings: Ceilings,
-    batch: int,
-    context: int,
-    dtype: str,
-    *,
-    text_logits: bool = True,
-    kv_int8: bool = False,
-) -> float | None:
-    """The larger of the times of reading weights and KV and of computing."""
-    needs = needs_of(config, dtype, text_logits=text_logits)
-    kv_bytes = batch * context * kv_row_bytes(config, text_logits=text_logits, kv_int8=kv_int8)
-    read_s = (needs.weight_bytes + kv_bytes) / ceilings.read_bytes_per_s
-    wide = 2 * batch * (needs.weights - needs.in_float8)
-    return _limit_ms(ceilings, read_s, wide, 2 * batch * needs.in_float8)
-
-
-def fill_limit_ms(
-    config: ModelConfig,
-    ceilings: Ceilings,
-    rows: int,
-    cached: int,
-    dtype: str,
-    *,
-    kv_int8: bool = False,
-) -> float | None:
-    """The same for many rows of one sequence, with heads for one row only."""
-    needs = needs_of(config, dtype)
-    kv_bytes = (cached + rows) * kv_row_bytes(config, kv_int8=kv_int8)
-    read_s = (needs.weight_bytes + kv_bytes) / ceilings.read_bytes_per_s
-    layers = {"float8": needs.trunk, "float8-all": needs.trunk + needs.branches}.get(dtype, 0)
-    flop = 2 * rows * (needs.trunk + needs.branches - layers)
-    width = config.num_layers * config.num_attention_heads * config.head_dim
-    flop += int(4 * width * rows * (cached + rows / 2))
-    return _limit_ms(ceilings, read_s, flop, 2 * rows * layers)
-
-
-def _limit_ms(ceilings: Ceilings, read_s: float, flop: int, float8_flop: int) -> float | None:
-    product_s = flop / ceilings.dense_flop_per_s
-    if float8_flop:
-        if ceilings.float8_flop_per_s is None:
-            return None
-        product_s += float8_flop / ceilings.float8_flop_per_s
-    return 1e3 * max(read_s, product_s)
+    def fill_ms(self, ceilings: Ceilings, rows: int, cached: int) -> float | None:
+        """The same for many rows of one sequence, with heads for one row only."""
+        config, layers = self.config, self.weights()[:2]
+        float8 = sum(layers[: FLOAT8_PARTS.get(self.dtype, 0)])
+        read_bytes = self.weight_bytes() + (cached + rows) * self.kv_row_bytes()
+        width = config.num_layers * config.num_attention_heads * config.head_dim
+        attention = int(4 * width * rows * (cached + rows / 2))
+        wide = 2 * rows * (sum(layers) - float8) + attention
+        return ceilings.least_ms(read_bytes, wide, 2 * rows * float8)
 
 
 def rows_of(count: int, config: ModelConfig, seed: int) -> tuple[Row, ...]:
@@ -291,7 +265,7 @@ def make_runtime(
     bits = bits_of_format(config, dtype) if dtype in BITS else None
     float8 = Float8(FLOAT8.get(dtype, "none"))
     weight_bytes = num_bytes(config, torch.bfloat16, float8, bits)
-    memory.require_memory(device, weight_bytes, kv_rows * kv_row_bytes(config, kv_int8=kv_int8))
+    memory.require_memory(device, weight_bytes, kv_rows * memory.kv_row_bytes(config, int8=kv_int8))
     most_rows = min(config.max_position_embeddings, kv_rows, 4096)
     limits = Limits(16, kv_rows // 16, max_batch, max_step_rows, most_rows)
     return make_random_runtime(

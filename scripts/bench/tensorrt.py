@@ -35,9 +35,9 @@ from scripts.bench.agreement import led
 from scripts.bench.common import Report, names_of
 from scripts.bench.gpu import (
     CONTEXT_ROWS,
+    Needs,
     add_figure,
     device_times_ms,
-    needs_of,
     sequence,
     wall_times_ms,
 )
@@ -182,7 +182,7 @@ def measure_published(
         effort=effort,
         **made,
         scratch_mb=runtime.scratch_bytes / 1e6,
-        step_gb=needs_of(config, "bfloat16").weight_bytes / 1e9,
+        step_gb=Needs(config, "bfloat16").weight_bytes() / 1e9,
     )
     step = ScheduledBatch((sequence(config, 0, CONTEXT_ROWS, 1),))
     logits = runtime.forward(step)

@@ -18,7 +18,7 @@ import contextlib
 import copy
 import dataclasses
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -90,6 +90,12 @@ class Block(nn.Module):
         return x[..., self.look_back : self.look_back + steps] + hidden.transpose(1, 2)
 
 
+def _blocks(config: FsqConfig, dim: int, look_aheads: Iterable[int]) -> nn.Sequential:
+    """A block for each look-ahead."""
+    sizes = dim, config.kernel_size, config.mlp_ratio
+    return nn.Sequential(*(Block(*sizes, look_ahead) for look_ahead in look_aheads))
+
+
 class Encoder(nn.Module):
     """Log-mel -> one point per code, which `quantise` turns into a code."""
 
@@ -99,13 +105,9 @@ class Encoder(nn.Module):
         dim, side = config.encoder_dim, (config.kernel_size - 1) // 2
         at_frames, at_codes = config.encoder_blocks
         self.embed = nn.Linear(config.mel.num_mels, dim)
-        self.frame_blocks = nn.Sequential(
-            *(Block(dim, config.kernel_size, config.mlp_ratio, side) for _ in range(at_frames))
-        )
+        self.frame_blocks = _blocks(config, dim, [side] * at_frames)
         self.shrink = nn.Linear(dim * config.frames_per_code, dim)
-        self.code_blocks = nn.Sequential(
-            *(Block(dim, config.kernel_size, config.mlp_ratio, side) for _ in range(at_codes))
-        )
+        self.code_blocks = _blocks(config, dim, [side] * at_codes)
         self.norm = nn.LayerNorm(dim)
         self.project = nn.Linear(dim, len(config.levels))
 
@@ -113,12 +115,7 @@ class Encoder(nn.Module):
         """[batch, num_mels, frames] -> [batch, frames / frames_per_code, len(levels)]"""
         x = self.embed(((mel - self.config.mel_mean) / self.config.mel_scale).transpose(1, 2))
         x = self.frame_blocks(x.transpose(1, 2)).transpose(1, 2)
-        batch, frames, dim = x.shape
-        x = self.shrink(
-            x.reshape(
-                batch, frames // self.config.frames_per_code, dim * self.config.frames_per_code
-            )
-        )
+        x = self.shrink(x.unflatten(1, (-1, self.config.frames_per_code)).flatten(2))
         x = self.code_blocks(x.transpose(1, 2)).transpose(1, 2)
         return self.project(self.norm(x))
 
@@ -132,16 +129,9 @@ class Decoder(nn.Module):
         dim = config.decoder_dim
         at_frames, at_codes = config.decoder_blocks
         self.embed = nn.Linear(len(config.levels), dim)
-        self.code_blocks = nn.Sequential(
-            *(
-                Block(dim, config.kernel_size, config.mlp_ratio, LOOK_AHEAD_CODES if i == 0 else 0)
-                for i in range(at_codes)
-            )
-        )
+        self.code_blocks = _blocks(config, dim, [LOOK_AHEAD_CODES, *[0] * (at_codes - 1)])
         self.expand = nn.Linear(dim, dim * config.frames_per_code)
-        self.frame_blocks = nn.Sequential(
-            *(Block(dim, config.kernel_size, config.mlp_ratio, 0) for _ in range(at_frames))
-        )
+        self.frame_blocks = _blocks(config, dim, [0] * at_frames)
         self.norm = nn.LayerNorm(dim)
         self.project = nn.Linear(dim, config.mel.num_mels)
 

@@ -209,30 +209,29 @@ class RecordedDecode:
 
     def __init__(self, network: PackedNetwork, pool: KVPool) -> None:
         self._pool = pool
-        self._recordings = {
-            text_logits: _record(network, pool, text_logits) for text_logits in (False, True)
-        }
+
+        def record(text_logits: bool) -> Recording:
+            def forward(
+                kv: Tensor, indices: Tensor, positions: Tensor, *rows: Tensor
+            ) -> tuple[Tensor, Tensor]:
+                kv_pool = KVPool(kv, pool.block_size)
+                attention = GatheredAttention.of_decode_rows(kv_pool, DecodeRows(*rows))
+                num_rows = indices.shape[0]
+                return network.forward(
+                    indices, positions, attention, num_rows, None, text_logits=text_logits
+                )
+
+            two, live = torch.zeros(2, dtype=torch.long), torch.zeros(32, dtype=torch.long)
+            mask = torch.zeros(2, 1, 1, 16, dtype=pool.dtype)
+            return Recording(forward, (pool.tensor, two, two, two, live, mask))
+
+        self._recordings = {text_logits: record(text_logits) for text_logits in (False, True)}
 
     def __call__(
         self, indices: Tensor, positions: Tensor, rows: DecodeRows, *, text_logits: bool
     ) -> tuple[Tensor, Tensor]:
         """See `PackedNetwork.forward`."""
         return self._recordings[text_logits](self._pool.tensor, indices, positions, *rows)
-
-
-def _record(network: PackedNetwork, pool: KVPool, text_logits: bool) -> Recording:
-    def forward(
-        kv: Tensor, indices: Tensor, positions: Tensor, new: Tensor, live: Tensor, mask: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        rows, num_rows = DecodeRows(new, live, mask), indices.shape[0]
-        attention = GatheredAttention.of_decode_rows(KVPool(kv, pool.block_size), rows)
-        return network.forward(
-            indices, positions, attention, num_rows, None, text_logits=text_logits
-        )
-
-    two, live = torch.zeros(2, dtype=torch.long), torch.zeros(32, dtype=torch.long)
-    mask = torch.zeros(2, 1, 1, 16, dtype=pool.dtype)
-    return Recording(forward, (pool.tensor, two, two, two, live, mask))
 
 
 FEW_ROWS = 8

@@ -67,72 +67,45 @@ _MOST_SHARED, SHARED_FOR_MANY = 150 << 10, 220 << 10
 """Bytes of shared memory that the largest program of a plan takes, and of that for many rows."""
 
 _MANY = 1000  # rows
-_FLOAT32 = {
-    "convolve": (8, 32, 1, 8, 1),
-    "wide": (8, 32, 1, 8, 1),
-    "bend": (8, 32, 1, 8, 1),
-    "query": (8, 64, 1, 8, 1),
-    "attend": (16, 16, 4, 8, 1),
-    "join": (8, 64, 8, 8, 1),
-    "feed": (8, 64, 16, 8, 1),
-}
-_UP_TO_40_ROWS = {
-    "convolve": (8, 64, 1, 4),
-    "wide": (8, 64, 1, 4),
-    "bend": (8, 64, 1, 4),
-    "query": (8, 64, 1, 4),
-    "attend": (16, 64, 8, 4),
-    "join": (16, 64, 8, 4),
-    "feed": (8, 128, 8, 8),
-}
-_UP_TO_80_ROWS = {**_UP_TO_40_ROWS, "attend": (16, 64, 4, 4)}
-_UP_TO_80_ROWS_SMALL = {**_UP_TO_40_ROWS, "feed": (8, 64, 8, 8)}
-_MORE_ROWS_SMALL = {
-    "convolve": (32, 64, 1, 4),
-    "wide": (32, 64, 1, 4),
-    "bend": (32, 64, 1, 4),
-    "query": (32, 64, 1, 4),
-    "attend": (64, 64, 1, 4),
-    "join": (64, 64, 4, 8),
-    "feed": (32, 64, 4, 8),
-}
-_UP_TO_160_ROWS = {
-    "convolve": (16, 128, 1, 8),
-    "wide": (16, 64, 1, 4),
-    "bend": (8, 64, 1, 4),
-    "query": (16, 256, 1, 8),
-    "attend": (32, 64, 2, 8, 3),
-    "join": (16, 64, 8, 4),
-    "feed": (16, 128, 8, 8),
-}
-_UP_TO_320_ROWS = {
-    "convolve": (32, 128, 1, 8),
-    "wide": (32, 64, 1, 4),
-    "bend": (16, 128, 1, 8),
-    "query": (32, 256, 1, 8),
-    "attend": (64, 64, 2, 8, 3),
-    "join": (32, 64, 8, 4),
-    "feed": (32, 128, 8, 8),
-}
-_MORE_ROWS = {
-    "convolve": (32, 128, 1, 8),
-    "wide": (32, 64, 1, 4),
-    "bend": (32, 128, 1, 8),
-    "query": (8, 0, 1, 4),
-    "attend": (64, 64, 1, 4, 3),
-    "join": (64, 128, 4, 8),
-    "feed": (32, 128, 4, 8),
-}
-_MANY_ROWS = {
-    "convolve": (64, 256, 1, 8),
-    "wide": (64, 128, 1, 8),
-    "bend": (64, 256, 1, 8),
-    "query": (8, 0, 1, 4),
-    "attend": (128, 64, 1, 8, 3),
-    "join": (0, 0, 1, 0),
-    "feed": (8, 0, 1, 4),
-}
-"""Without columns: the library's products, which pay from so many rows on."""
+_TILES: dict[str, tuple[tuple[int, ...], ...]] = {
+    # kernel by kernel as in `Plan`; those without columns are the library's products
+    "float32": (
+        (8, 32, 1, 8, 1), (8, 32, 1, 8, 1), (8, 32, 1, 8, 1), (8, 64, 1, 8, 1),
+        (16, 16, 4, 8, 1), (8, 64, 8, 8, 1), (8, 64, 16, 8, 1),
+    ),
+    "up to 40 rows": (
+        (8, 64, 1, 4), (8, 64, 1, 4), (8, 64, 1, 4), (8, 64, 1, 4),
+        (16, 64, 8, 4), (16, 64, 8, 4), (8, 128, 8, 8),
+    ),
+    "up to 80 rows": (
+        (8, 64, 1, 4), (8, 64, 1, 4), (8, 64, 1, 4), (8, 64, 1, 4),
+        (16, 64, 4, 4), (16, 64, 8, 4), (8, 128, 8, 8),
+    ),
+    "up to 160 rows": (
+        (16, 128, 1, 8), (16, 64, 1, 4), (8, 64, 1, 4), (16, 256, 1, 8),
+        (32, 64, 2, 8, 3), (16, 64, 8, 4), (16, 128, 8, 8),
+    ),
+    "up to 320 rows": (
+        (32, 128, 1, 8), (32, 64, 1, 4), (16, 128, 1, 8), (32, 256, 1, 8),
+        (64, 64, 2, 8, 3), (32, 64, 8, 4), (32, 128, 8, 8),
+    ),
+    "more rows": (
+        (32, 128, 1, 8), (32, 64, 1, 4), (32, 128, 1, 8), (8, 0, 1, 4),
+        (64, 64, 1, 4, 3), (64, 128, 4, 8), (32, 128, 4, 8),
+    ),
+    "many rows": (
+        (64, 256, 1, 8), (64, 128, 1, 8), (64, 256, 1, 8), (8, 0, 1, 4),
+        (128, 64, 1, 8, 3), (0, 0, 1, 0), (8, 0, 1, 4),
+    ),
+    "little memory, up to 80 rows": (
+        (8, 64, 1, 4), (8, 64, 1, 4), (8, 64, 1, 4), (8, 64, 1, 4),
+        (16, 64, 8, 4), (16, 64, 8, 4), (8, 64, 8, 8),
+    ),
+    "little memory, more rows": (
+        (32, 64, 1, 4), (32, 64, 1, 4), (32, 64, 1, 4), (32, 64, 1, 4),
+        (64, 64, 1, 4), (64, 64, 4, 8), (32, 64, 4, 8),
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -158,19 +131,16 @@ def plan_of(rows: int, dtype: torch.dtype, shared_bytes: int) -> Plan:
     Programs are smaller in float32, which takes twice the room, and on GeForce cards, which have
     99 KB of shared memory.
     """
-    is_small = shared_bytes < _MOST_SHARED
     if dtype == torch.float32:
-        tiles = _FLOAT32
-    elif is_small:
-        tiles = _UP_TO_80_ROWS_SMALL if rows <= 80 else _MORE_ROWS_SMALL
-    elif rows <= 80:
-        tiles = _UP_TO_40_ROWS if rows <= 40 else _UP_TO_80_ROWS
-    elif rows <= 320:
-        tiles = _UP_TO_160_ROWS if rows <= 160 else _UP_TO_320_ROWS
+        name = "float32"
+    elif shared_bytes < _MOST_SHARED:
+        name = f"little memory, {'up to 80' if rows <= 80 else 'more'} rows"
+    elif rows >= _MANY and shared_bytes >= SHARED_FOR_MANY:
+        name = "many rows"
     else:
-        is_many = rows >= _MANY and shared_bytes >= SHARED_FOR_MANY
-        tiles = _MANY_ROWS if is_many else _MORE_ROWS
-    return Plan(**{name: Tiles(*sizes) for name, sizes in tiles.items()})
+        most = next((most for most in (40, 80, 160, 320) if rows <= most), None)
+        name = f"up to {most} rows" if most else "more rows"
+    return Plan(*(Tiles(*sizes) for sizes in _TILES[name]))
 
 
 def encode(

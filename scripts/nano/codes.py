@@ -19,8 +19,9 @@ import torch
 
 from moss_engine.codec.mel import log_mel
 from moss_engine.codec.nano import NanoFsq, load_fsq
+from moss_engine.runtime.make import resolve_device
 from scripts.nano.speech.shards import SAMPLE_RATE_HZ, SAMPLES_PER_CODE, read_speech
-from scripts.nano.stage import pick_device, stage_parser
+from scripts.nano.stage import stage_parser
 
 MAX_SAMPLES = 8_000_000
 """Of a batch, padding included."""
@@ -68,7 +69,7 @@ def main() -> None:
     parser = stage_parser("codes", __doc__)
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
-    device, began = pick_device(args.device), time.monotonic()
+    device, began = resolve_device(args.device), time.monotonic()
     fsq = load_fsq(args.work / "codec", device)
     assert fsq.config.samples_per_code == SAMPLES_PER_CODE
     found: list[tuple[int, np.ndarray, np.ndarray]] = []

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from moss_engine.api.errors import CheckpointError
+from moss_engine.runtime.make import resolve_device
 from scripts.command import make_parser
 
 Result = TypeVar("Result")
@@ -33,7 +34,7 @@ def begin_training(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace,
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("high")
-    return args, pick_device(args.device)
+    return args, resolve_device(args.device)
 
 
 def make_shards(
@@ -53,12 +54,6 @@ def make_shards(
     tasks = [(folder, k, prompts[k::count]) for k in range(count)]
     with multiprocessing.get_context("spawn").Pool(processes, start) as pool:
         yield from pool.imap_unordered(make, tasks)
-
-
-def pick_device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
 
 
 def one_cycle(progress: float, peak: float, *, warm_up: float, floor: float = 0.01) -> float:

@@ -37,13 +37,7 @@ from moss_engine.codec.vocoder.source_filter import (
     pulses,
     wave_of,
 )
-from moss_engine.codec.vocoder.stream import (
-    KNEE,
-    SILENT_FRAMES,
-    CachedVocoder,
-    StreamedMelVocoder,
-    limited,
-)
+from moss_engine.codec.vocoder.stream import KNEE, SILENT_FRAMES, CachedVocoder, limited
 from moss_engine.config import NANO_CHECKPOINT
 from tests.fixtures.make_tiny_codec import TINY_VOCODER, make_tiny_codec
 
@@ -193,9 +187,9 @@ def test_streams_together_sound_as_alone(vocoder):
 
 def test_a_copy_of_a_stream_is_the_stream_as_it_was(vocoder):
     """A failed run is taken back by it, and the MOSS-Speech codec's states are such copies."""
-    mel, values = speech_like_mel(60), StreamedMelVocoder(vocoder)
-    (first, state), *_ = values.speak([Window(values.open(), mel[:, :30], False)])
-    rest = [values.speak([Window(state, mel[:, 30:], True)])[0][0] for _ in range(2)]
+    mel = speech_like_mel(60)
+    (first, state), *_ = vocoder.speak([Window(vocoder.open(), mel[:, :30], False)])
+    rest = [vocoder.speak([Window(state, mel[:, 30:], True)])[0][0] for _ in range(2)]
     torch.testing.assert_close(rest[0], rest[1], rtol=0, atol=0)
     assert len(first) + len(rest[0]) == 60 * HOP
 

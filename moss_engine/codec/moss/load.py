@@ -35,7 +35,7 @@ from moss_engine.codec.vocoder.hift.weights import (
     read_hift_config,
 )
 from moss_engine.codec.vocoder.make import make_steady_vocoder, vocoder_mel
-from moss_engine.codec.vocoder.stream import MelVocoder, StreamedMelVocoder
+from moss_engine.codec.vocoder.stream import MelVocoder
 
 FLOW_FOLDER = "flow"
 CONFIG = f"{FLOW_FOLDER}/config.yaml"
@@ -211,7 +211,7 @@ def _load_vocoder(
         return hift_vocoder(load_hift(folder, device), flow.config, max_together)
     frames = CHUNK_CODES * flow.config.ratio
     assert vocoder_folder is not None
-    return StreamedMelVocoder(make_steady_vocoder(vocoder_folder, device, frames, max_together))
+    return make_steady_vocoder(vocoder_folder, device, frames, max_together)
 
 
 def hift_vocoder(weights: HiftWeights, flow: FlowConfig, max_together: int) -> Hift:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -110,6 +111,41 @@ def _block_reach(kind: str, kernel: int, dilations: list[int]) -> int:
     return reach
 
 
+class StreamVocoder(ABC):
+    """A generator run as a stream: `WindowVocoder` or `CachedVocoder`.
+
+    A stream takes mel by `add` and says by `missing_frames` how much more it waits for. All that it
+    holds is replaced, never written to, so that a shallow copy is the stream as it was.
+    """
+
+    mel: MelSpec
+
+    @abstractmethod
+    def open(self) -> Any:
+        """A reply before its first frame."""
+
+    @abstractmethod
+    def speak_together(self, streams: Sequence[Any]) -> list[Tensor]:
+        """-> the samples [n] of each stream that became final"""
+
+    @abstractmethod
+    def flush_together(self, streams: Sequence[Any]) -> list[Tensor]:
+        """Replies that are over -> the remaining samples [n] of each; silence follows the last
+        frame."""
+
+    def speak(self, windows: Sequence[Window]) -> list[tuple[Tensor, Any]]:
+        """See `MelVocoder`."""
+        streams: list[Any] = [copy.copy(one.state) for one in windows]
+        done: dict[int, Tensor] = {}
+        for i, one in enumerate(windows):
+            streams[i].add(one.mel)
+        for is_last, run in ((False, self.speak_together), (True, self.flush_together)):
+            members = [i for i, one in enumerate(windows) if one.is_last == is_last]
+            if members:
+                done.update(zip(members, run([streams[i] for i in members]), strict=True))
+        return [(done[i], stream) for i, stream in enumerate(streams)]
+
+
 class VocoderStream:
     """One reply of a `WindowVocoder`. `mel` [num_mels, frames] holds the context and all that is
     not final yet. It is replaced, never written to, so that a shallow copy is the stream as it was.
@@ -156,7 +192,7 @@ class VocoderStream:
         return wave[end - frames * self._hop : end]
 
 
-class WindowVocoder:
+class WindowVocoder(StreamVocoder):
     """Speaks replies with a generator that is run on windows of the mel."""
 
     def __init__(
@@ -169,7 +205,7 @@ class WindowVocoder:
 
     @torch.inference_mode()
     def speak_together(self, streams: Sequence[VocoderStream]) -> list[Tensor]:
-        """Run every complete chunk -> the samples [n] of each that became final"""
+        """See `StreamVocoder`: runs every complete chunk."""
         done: list[list[Tensor]] = [[] for _ in streams]
         while ready := [i for i, stream in enumerate(streams) if stream.missing_frames <= 0]:
             chunks = {i: self.plan.chunk(streams[i].num_chunks) for i in ready}
@@ -178,8 +214,7 @@ class WindowVocoder:
 
     @torch.inference_mode()
     def flush_together(self, streams: Sequence[VocoderStream]) -> list[Tensor]:
-        """Replies that are over -> the remaining samples [n] of each; silence follows the last
-        frame."""
+        """See `StreamVocoder`."""
         done: list[list[Tensor]] = [[] for _ in streams]
         remaining = [stream.pending_frames for stream in streams]
         for stream in streams:
@@ -222,7 +257,7 @@ class Network(Protocol):
     def advance(self, mel: Tensor, pasts: Pasts) -> Tensor: ...
 
 
-class CachedVocoder:
+class CachedVocoder(StreamVocoder):
     """Speaks replies with one network, `gain` times as loud as it was trained.
 
     Sound comes in chunks of `chunk_frames` frames, the last number again and again.
@@ -255,7 +290,7 @@ class CachedVocoder:
 
     @torch.inference_mode()
     def speak_together(self, streams: Sequence[CachedStream]) -> list[Tensor]:
-        """-> the samples [n] of each that became final, of those whose chunk is complete"""
+        """See `StreamVocoder`: runs those whose chunk is complete."""
         ready = [stream for stream in streams if stream.missing_frames <= 0]
         made = dict(zip(map(id, ready), self._run(ready), strict=True))
         none = torch.empty(0, device=self._device)
@@ -265,8 +300,7 @@ class CachedVocoder:
 
     @torch.inference_mode()
     def flush_together(self, streams: Sequence[CachedStream]) -> list[Tensor]:
-        """Replies that are over -> the remaining samples [n] of each; silence follows the last
-        frame."""
+        """See `StreamVocoder`."""
         owed = [stream.owed_samples for stream in streams]
         tail = -(-self.network.delay // self.mel.hop_size)
         for stream in streams:
@@ -354,9 +388,9 @@ def limited(wave: Tensor) -> Tensor:
 
 
 class MelVocoder(Protocol):
-    """Speaks many replies: `Hift`, or a `StreamedMelVocoder`. A state is a value: what is spoken
-    from it leaves it as it was. A window is a state with the next mel frames [mels, n], which are
-    the reply's last ones or not."""
+    """Speaks many replies: `Hift`, or a `StreamVocoder`. A state is a value: what is spoken from it
+    leaves it as it was. A window is a state with the next mel frames [mels, n], which are the
+    reply's last ones or not."""
 
     def open(self) -> Any:
         """The state of a reply before its first frame."""
@@ -365,49 +399,3 @@ class MelVocoder(Protocol):
     def speak(self, windows: Sequence[Window]) -> list[tuple[Tensor, Any]]:
         """-> for each, the samples [n] that are final now, and the state that follows."""
         ...
-
-
-class StreamVocoder(Protocol):
-    """A generator run as a stream: `WindowVocoder` or `CachedVocoder`.
-
-    A stream takes mel by `add` and says by `missing_frames` how much more it waits for. All that it
-    holds is replaced, never written to, so that a shallow copy is the stream as it was.
-    """
-
-    mel: MelSpec
-
-    def open(self) -> Any:
-        """A reply before its first frame."""
-        ...
-
-    def speak_together(self, streams: Sequence[Any]) -> list[Tensor]:
-        """-> the samples [n] of each stream that became final"""
-        ...
-
-    def flush_together(self, streams: Sequence[Any]) -> list[Tensor]:
-        """Replies that are over -> the remaining samples [n] of each"""
-        ...
-
-
-class StreamedMelVocoder:
-    """A `StreamVocoder` whose streams are values."""
-
-    def __init__(self, vocoder: StreamVocoder) -> None:
-        self._vocoder = vocoder
-
-    def open(self) -> Any:
-        return self._vocoder.open()
-
-    def speak(self, windows: Sequence[Window]) -> list[tuple[Tensor, Any]]:
-        streams: list[Any] = [copy.copy(one.state) for one in windows]
-        for stream, one in zip(streams, windows, strict=True):
-            stream.add(one.mel)
-        done: dict[int, Tensor] = {}
-        for is_last, run in (
-            (False, self._vocoder.speak_together),
-            (True, self._vocoder.flush_together),
-        ):
-            members = [i for i, one in enumerate(windows) if one.is_last == is_last]
-            if members:
-                done.update(zip(members, run([streams[i] for i in members]), strict=True))
-        return [(done[i], stream) for i, stream in enumerate(streams)]

@@ -16,9 +16,9 @@ def talking_modes(info: ServiceInfo) -> tuple[Mode, ...]:
     that understands speech by itself, gets none."""
     if info.reading_mode is None or info.encodes:
         return info.modes
-    note = thinks(info)
-    added = [_mode(info, CHAT, "Small talk", "text", "speech", f"Type, and hear {note}")]
-    added += [_mode(info, CHAT_WRITTEN, "Small talk, written", "text", "text", f"Read {note}")]
+    note, chat = thinks(info), "Small talk" if info.brain is None else "Chat"
+    added = [_mode(info, CHAT, chat, "text", "speech", f"Type, and hear {note}")]
+    added += [_mode(info, CHAT_WRITTEN, f"{chat}, written", "text", "text", f"Read {note}")]
     if info.recogniser is not None:
         heard = f"{info.recogniser} listens; you"
         added += [_mode(info, TALK, "Speak to it", "speech", "speech", f"{heard} hear {note}")]

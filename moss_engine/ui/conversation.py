@@ -49,10 +49,9 @@ class PlaybackPosition(NamedTuple):
 
 @dataclass(eq=False)
 class Conversation:
-    """By `name` it is found again; it was last used at `used_s`. `forgotten` turns, from the first
-    on, are history no longer; `voice` is the visitor's own. `stopped` are runs that are unwanted,
-    even if their question is still on its way; `doubted` are keys of texts that were refused once
-    (`form.doubt_once`)."""
+    """By `name` it is found again, until it is `forgetting` itself. `forgotten` turns, from the
+    first on, are history no longer; `voice` is the visitor's own; `doubted` are keys of texts that
+    were refused once (`form.doubt_once`)."""
 
     turns: list[Turn] = field(default_factory=list)
     session_id: str = ""
@@ -60,8 +59,7 @@ class Conversation:
     name: str = ""
     forgotten: int = 0
     voice: str = ""
-    used_s: float = 0.0
-    stopped: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_STOPPED))
+    forgetting: asyncio.TimerHandle | None = None
     doubted: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_DOUBTED))
     _writing: threading.Lock = field(default_factory=threading.Lock)
 
@@ -92,10 +90,9 @@ class Conversation:
                 other for other in self.turns if not other.utterances & turn.utterances
             ] + [turn]
 
-    def note_stop(self, heard: str) -> None:
-        """The reply of which so much was `heard`, as a PlaybackPosition, is unwanted."""
-        if position := PlaybackPosition.read(heard):
-            self.stopped.append(position.run)
+    def clear(self) -> None:
+        """Nothing was said; the voice stays."""
+        self.turns, self.forgotten = [], 0
 
     def cut(self, heard: str, info: ServiceInfo) -> None:
         """Note what was heard of a reply, where `heard` is a PlaybackPosition."""
@@ -169,21 +166,17 @@ def _entry(role: str, text: str, note: str = "", clip: Clip | None = None) -> di
 
 SETTLE_S = 1.0  # how long is waited for a stopped reply's handler to close its books
 MAX_CONVERSATIONS = 512
-MAX_STOPPED, MAX_DOUBTED = 16, 64
-SWEEP_S = 30.0
+MAX_DOUBTED = 64
 
 
 class Sessions:
     """Who asks: the conversations of tabs and of programs, and that they leave. Used on one event
     loop."""
 
-    def __init__(self, service: SpeechService, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, service: SpeechService):
         self._key = secrets.token_bytes(16)
         self._service = service
-        self._clock = clock
-        self._of_name: dict[str, Conversation] = {}
-        self._open: set[str] = set()  # sessions that did not leave
-        self._sweeping: asyncio.TimerHandle | None = None
+        self._of_name: dict[str, Conversation] = {}  # the one that was used last is the last
         self._leaving: set[asyncio.Future[None]] = set()
 
     def secret(self, name: str) -> str:
@@ -197,16 +190,15 @@ class Sessions:
         the last call. By a `name` of its own it outlives its session. A visitor with many gives up
         the longest unused one of them where there are MAX_CONVERSATIONS."""
         name = name or session_id
-        found = self._of_name.get(name)
+        found = self._of_name.pop(name, None)
         if found is None:
-            self.sweep()
             self._make_room()
-            found = self._of_name[name] = Conversation(name=name)
-        self._open.add(session_id)
+            found = Conversation(name=name)
+        if found.forgetting is not None:
+            found.forgetting.cancel()
+        self._of_name[name] = found
         found.session_id, found.visitor = session_id, visitor
-        found.used_s = self._clock()
-        if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep_again)
+        found.forgetting = asyncio.get_running_loop().call_later(STATE_S, self._forget, found)
         return found
 
     async def come_back(self, session_id: str, visitor: str, name: str) -> None:
@@ -219,51 +211,23 @@ class Sessions:
             before.voice = ""
         self.of(session_id, visitor, name)
 
-    def renew(self, old: Conversation) -> Conversation:
-        """An empty conversation in the place of an old one, with the same voice."""
-        new = replace(old, turns=[], forgotten=0, used_s=self._clock())
-        self._of_name[old.name] = new
-        return new
-
-    def sweep(self) -> None:
-        """Forget what was not used for STATE_S."""
-        now_s = self._clock()
-        for conversation in list(self._of_name.values()):
-            if now_s - conversation.used_s > STATE_S:
-                self._forget(conversation)
-
-    def _sweep_again(self) -> None:
-        """Now and then, as long as there is something."""
-        self.sweep()
-        loop = asyncio.get_running_loop()
-        again = loop.call_later(SWEEP_S, self._sweep_again) if self._of_name else None
-        self._sweeping = again
-
     def _make_room(self) -> None:
         kept = list(self._of_name.values())
         if len(kept) < MAX_CONVERSATIONS:
             return
         count = Counter(conversation.visitor for conversation in kept)
-        self._forget(min(kept, key=lambda one: (-count[one.visitor], one.used_s)))
+        self._forget(max(kept, key=lambda one: count[one.visitor]))
 
     def _forget(self, conversation: Conversation) -> None:
+        assert conversation.forgetting is not None, "it was used"
+        conversation.forgetting.cancel()
         del self._of_name[conversation.name]
         leaving = asyncio.ensure_future(self.leave(conversation.session_id))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
 
-    async def take_voice(self, conversation: Conversation, session_id: str, voice: str) -> bool:
-        """From now on the session's own voice, which the service has made; False, and it is
-        forgotten, where the visitor left meanwhile."""
-        if session_id not in self._open:
-            await self._service.remove_voice(session_id)
-            return False
-        conversation.voice = voice
-        return True
-
     async def leave(self, session_id: str) -> None:
         """Stop what a session hears, and forget its own voice."""
-        self._open.discard(session_id)
         await self._service.cancel_session(session_id)
         await self._service.remove_voice(session_id)
 

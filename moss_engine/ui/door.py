@@ -9,7 +9,7 @@ tab sends, besides binary frames, which are its microphone's int16 PCM at 16 kHz
     response.create            values, run, heard, sound
     response.prepare           values                 to be answered by what is being said
     response.cancel            heard
-    conversation.clear         heard
+    conversation.clear
     pool.read                                         what of the service is in use now
     input_audio_buffer.begin   recording, hands_free
     input_audio_buffer.update  answering, unheard, saying, played   what the page says while it
@@ -133,6 +133,7 @@ class Tab:
         self._session_id = handlers.sessions.secret(visit)
         self._tasks: set[asyncio.Task[None]] = set()
         self._replying: asyncio.Task[None] | None = None
+        self._replies: set[asyncio.Task[None]] = set()  # also those that are being stopped
         self._ahead = Ahead(handlers.service, handlers.figures)
         self._microphone: Microphone | None = None
         if handlers.ingest is not None:
@@ -167,9 +168,9 @@ class Tab:
         elif kind == "response.prepare":
             self._prepared = form.read(event.get("values"), self._handlers.facts)
         elif kind == "response.cancel":
-            self._do(self._cancel(_text(event, "heard")))
+            self._do(self._cancel(_text(event, "heard"), self._stopped()))
         elif kind == "conversation.clear":
-            self._do(self._clear(_text(event, "heard")))
+            self._do(self._clear(self._stopped()))
         elif kind == "pool.read":
             self._do(self._tell_pool())
         elif kind == "voice.create":
@@ -188,6 +189,8 @@ class Tab:
         """The tab is gone: what it asked for ends, and its own voice is forgotten."""
         for task in self._tasks:
             task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         if self._microphone is not None:
             self._microphone.close()
         await self._ahead.close()
@@ -203,17 +206,26 @@ class Tab:
 
     def _reply(self, messages: Messages, event: dict[str, Any]) -> None:
         """Answer in the place of whatever is answered now."""
-        self._replying = self._do(self._relay(messages, event, self._replying))
+        self._replying = self._do(self._relay(messages, event, self._stopped()))
+        self._replies.add(self._replying)
+        self._replying.add_done_callback(self._replies.discard)
+
+    def _stopped(self) -> set[asyncio.Task[None]]:
+        """What is answered now, or was about to be, is not from now on; to be waited for."""
+        if self._replying is not None:
+            self._replying.cancel()
+            self._replying = None
+        return set(self._replies)
 
     async def _relay(
-        self, messages: Messages, event: dict[str, Any], before: asyncio.Task[None] | None
+        self, messages: Messages, event: dict[str, Any], before: set[asyncio.Task[None]]
     ) -> None:
         """Every message of a reply as its tab takes them; the conversation once it is accepted and
         once it is over."""
         wire, accepted = Wire(str(event.get("sound", "pcm"))), False
-        if before is not None and not before.done():
-            await self._handlers.service.cancel_session(self._session_id)
-            await asyncio.wait({before})
+        if before:
+            await asyncio.wait(before)
+            await self._tell_conversation()
         try:
             async with aclosing(messages):
                 async for message in messages:
@@ -250,22 +262,29 @@ class Tab:
         self._handlers.begin(self._prepared, so_far, self.conversation, self._ahead)
 
     async def _make_voice(self, consent: bool, utterance: str) -> None:
-        """Also where the tab is closed meanwhile: somebody has to forget what is being made."""
         making = self._handlers.make_voice(self.conversation, consent, utterance)
+        task = asyncio.ensure_future(making)
         try:
-            voice = await asyncio.shield(making)
+            voice = await asyncio.shield(task)
+        except asyncio.CancelledError:  # the tab is closed, which forgets what is there by then
+            await asyncio.wait({task})
+            raise
         except MossError as error:
             self.tell("voice.created", voice="", message=str(error))
         else:
             words = ("Answers now come in your voice.", voice.advice)
             self.tell("voice.created", voice=voice.name, message=" ".join(filter(None, words)))
 
-    async def _cancel(self, heard: str) -> None:
-        await self._handlers.stop(heard, self.conversation)
+    async def _cancel(self, heard: str, stopped: set[asyncio.Task[None]]) -> None:
+        if stopped:
+            await asyncio.wait(stopped)
+        await asyncio.to_thread(self.conversation.cut, heard, self._handlers.facts)
         await self._tell_conversation()
 
-    async def _clear(self, heard: str) -> None:
-        await self._handlers.clear(heard, self.conversation)
+    async def _clear(self, stopped: set[asyncio.Task[None]]) -> None:
+        if stopped:
+            await asyncio.wait(stopped)
+        self.conversation.clear()
         await self._tell_conversation()
 
     async def _tell_conversation(self, *, whole: bool = False) -> None:

@@ -98,7 +98,6 @@ class Handlers:
         form.doubt_once(conversation.doubted, mode, values["text"])
         turn.asked = await self._asked(values)
         await asyncio.to_thread(conversation.cut, values["heard"], self.facts)
-        conversation.note_stop(values["heard"])
         begun = None
         if ahead is not None:
             begun = await ahead.take(self._request(values, turn, conversation))
@@ -106,12 +105,6 @@ class Handlers:
             turn.begun(begun.begun_s, begun.accepted_s)
         elif isinstance(turn.asked, Utterance) or values["heard"]:  # it stops the old reply
             await self.service.cancel_session(conversation.session_id)
-        if turn.run in conversation.stopped:  # before the question came
-            turn.end("stopped")
-            yield turn.message()
-            if begun is not None:
-                begun.cancel()
-            return
         try:
             reply = begun or await self.service.submit(self._request(values, turn, conversation))
             told = messages(reply, turn, self.pool.counts, paced=paced)
@@ -150,7 +143,7 @@ class Handlers:
         self, conversation: Conversation, consent: bool, utterance: str
     ) -> ClonedVoice:
         """The conversation's voice from now on, made of what was said. Raises a MossError where
-        none can be made, or where the tab is closed by then."""
+        none can be made."""
         if not consent:
             raise ParameterError("Tick the box first: a voice is used only if its owner agrees.")
         if self.ingest is None or not self.facts.clones_voices:
@@ -160,10 +153,7 @@ class Handlers:
         said = await self.ingest.said(utterance)
         session_id, wave = conversation.session_id, said.pcm / np.float32(32768)
         voice = await self.service.add_voice(session_id, wave, said.rate_hz, said.speech.codes)
-        if not await self.sessions.take_voice(conversation, session_id, voice.name):
-            raise ParameterError(
-                "The page was away for too long; load it again, then make the voice."
-            )
+        conversation.voice = voice.name
         return voice
 
     async def entries(self, conversation: Conversation) -> list[dict[str, Any]]:
@@ -173,17 +163,9 @@ class Handlers:
     async def stop(self, heard: str, conversation: Conversation) -> None:
         """Stop a conversation's reply at once. `heard` may say, as the reply's run and a number of
         samples, how much of it reached the ear: the rest was never said."""
-        conversation.note_stop(heard)
         await self.service.cancel_session(conversation.session_id)
         await settle(conversation)
         await asyncio.to_thread(conversation.cut, heard, self.facts)
-
-    async def clear(self, heard: str, conversation: Conversation) -> Conversation:
-        """A new conversation in the place of this one, with the same voice; `heard` as for
-        `stop`."""
-        conversation.note_stop(heard)
-        await self.service.cancel_session(conversation.session_id)
-        return self.sessions.renew(conversation)
 
 
 async def _whole(turn: Turn, told: Messages) -> Messages:

@@ -21,7 +21,7 @@ from moss_engine.ui.config import PageConfig
 RATE_HZ = 24_000
 LOUD = 0.05
 TURN_LIMIT_S = 60.0
-SPOKEN = ("[name=does][value=chat]", "[name=input][value=speech]", "[name=output][value=speech]")
+SPOKEN = "#mode-notes [data-input=speech][data-output=speech]"
 WATCH = """(loud) => {
   window.seen = {
     starts: [], asked: [], silences: [], underruns: 0, before: 0, loud: 0, onset: 0, onsets: 0,
@@ -111,8 +111,8 @@ def talk_hands_free(browser: Any, url: str) -> Any:
     browsing, _ = tools()
     tab = browsing.Visits(browser).make(url, permissions=["microphone"])
     tab.page.wait_for_function("window.recorder?.ready")
-    for choice in SPOKEN:
-        tab.page.locator(f".switches label:has({choice})").click()
+    mode = tab.page.locator(SPOKEN).first.get_attribute("data-mode")
+    tab.page.locator(f'#mode label:has([value="{mode}"])').click()
     tab.page.evaluate(WATCH, LOUD)
     tab.page.locator(".rec-free").click()
     return tab

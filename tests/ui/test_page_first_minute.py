@@ -140,24 +140,22 @@ def test_what_was_read_stands_once_with_what_was_said_differently(service, tab):
     assert tab.page.locator("#said-name").inner_text() == "Conversation"
 
 
-def press(tab, switch: str) -> None:
-    tab.page.locator(".switches label", has_text=switch).click()
+def press(tab, mode: str) -> None:
+    tab.page.locator("#mode label", has_text=mode).click()
 
 
-def test_two_switches_choose_among_four_modes_and_talking_comes_first(visit, serve):
+def test_who_talks_or_types_hears_or_reads_and_talking_comes_first(visit, serve):
     info = replace(INFO, modes=PUBLISHED_MODES.modes, sampling=PUBLISHED_SAMPLING)
     service = FakeService(Script(seconds=0.6, rtf=0.1), info)
     talk = visit(serve(service))
     service.requests.clear()
     talk.page.wait_for_function("document.body.dataset.input === 'speech'")
-    assert not talk.page.locator("#mode").is_visible()
-    assert talk.page.get_by_role("group", name="You").get_by_role("radio").count() == 2
     assert talk.page.locator(".rec-talk").is_visible() and not talk.text.is_visible()
     talk.page.get_by_role("button", name="Hear an example").click()
     talk.wait("done")
-    press(talk, "type")
+    press(talk, "Type, hear the answer")
     talk.hear("Typed and heard.")
-    press(talk, "written")
+    press(talk, "Type, read the answer")
     talk.ask("Typed and read.")
     assert until(lambda: len(service.requests) == 3)
     talk.wait("done")
@@ -166,9 +164,12 @@ def test_two_switches_choose_among_four_modes_and_talking_comes_first(visit, ser
     assert service.requests[0].messages[-1].content.text == "Hello! Who are you?"
     talk.page.reload()
     talk.page.wait_for_function(
-        "window.liveAudio && document.querySelector('[name=output][value=text]')?.checked"
+        "window.liveAudio && document.querySelector('[value=text-to-text]')?.checked"
     )
     assert talk.text.is_visible(), "the choice is forgotten"
+    talk.page.get_by_role("button", name="Listen", exact=True).click()
+    shown = ["Type, hear the answer", "Speak, hear the answer", "Type, read the answer"]
+    assert [mode.inner_text() for mode in talk.page.locator("#mode label:visible").all()] == shown
 
 
 def test_about_asks_nobody_and_programs_are_told_this_address_which_one_click_copies(url, tab):

@@ -20,6 +20,7 @@ from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.microphone import Microphone
 from moss_engine.ui.conversation import Conversation
+from moss_engine.ui.door import Tab
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.stream import messages
 from moss_engine.ui.turn import Turn
@@ -105,18 +106,6 @@ async def test_a_full_disk_costs_the_sound_of_what_was_heard_and_no_question(han
         assert answer["clip"] is None and "cannot be heard again: File too large" in answer["note"]
         assert answer["note"].startswith("Stopped")
     assert [turn.num_samples for turn in conversation.turns] == [9600, 9600]
-
-
-async def test_stop_may_come_before_its_question(handlers, service):
-    conversation = Conversation(session_id="tab")
-    await handlers.stop("0123abcd:0", conversation)
-    shown = await collect(reply(handlers, conversation, run="0123abcd"))
-    assert [message["state"] for message in shown] == ["waiting", "stopped"] and shown[-1]["end"]
-    assert service.requests == [] and conversation.turns == []
-    assert (await collect(reply(handlers, conversation, run="0123abce")))[-1]["state"] == "done"
-    another = Conversation(session_id="another")
-    said = await collect(reply(handlers, another, run="0123abcd"))
-    assert said[-1]["state"] == "done", "a run is known by its session and its name"
 
 
 async def no_pool(*, now: bool):
@@ -213,16 +202,16 @@ async def test_a_voice_needs_consent_and_is_forgotten_where_its_visitor_leaves_a
     monkeypatch.setattr(service, "add_voice", add)
     monkeypatch.setattr(service, "remove_voice", remove)
     handlers.facts = replace(handlers.facts, clones_voices=True)
-    conversation, sample = handlers.sessions.of("tab"), await say(handlers)
+    tab, sample = Tab(handlers, "0" * 32, "1" * 32, "visitor"), await say(handlers)
     with pytest.raises(ParameterError, match="Tick the box first"):
-        await handlers.make_voice(conversation, False, sample)
-    taking = asyncio.ensure_future(handlers.make_voice(conversation, True, sample))
+        await handlers.make_voice(tab.conversation, False, sample)
+    tab.take({"type": "voice.create", "consent": True, "utterance": sample})
     await asyncio.sleep(0.05)
-    await handlers.sessions.leave("tab")
+    leaving = asyncio.ensure_future(tab.close())
+    await asyncio.sleep(0.05)
     made.set()
-    with pytest.raises(ParameterError, match="load it again"):
-        await taking
-    assert voices == set() and conversation.voice == ""
+    await leaving
+    assert voices == set()
 
 
 # Conversations by voice: recordings, mixed modes, and a history of what was heard.

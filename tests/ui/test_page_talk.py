@@ -309,20 +309,15 @@ def test_a_microphone_that_dies_or_is_muted_is_told_and_what_it_heard_until_then
 RECORDED = {"name": "question.flac", "mimeType": "audio/flac", "buffer": SAMPLE.read_bytes()}
 
 
-def choose(visit, does: str, given: str = "", output: str = "") -> None:
-    """Set the page's switches."""
-    for axis, value in (("does", does), ("input", given), ("output", output)):
-        if value:
-            visit.page.locator(
-                f'.switches label:has(input[name="{axis}"][value="{value}"])'
-            ).click()
+def choose(visit, mode: str) -> None:
+    visit.page.locator("#mode label", has_text=mode).click()
 
 
 def test_a_recogniser_s_words_stand_in_the_conversation_with_who_heard_them(serve, visit):
     service, _ = talking(Written([Say("It is noon."), Say("Have a rest.")]))
     tab = visit(serve(service))
     answers = tab.page.locator("#chat .tr-assistant")
-    choose(tab, "chat", "speech", "speech")
+    choose(tab, "Speak to it")
     tab.page.wait_for_selector(".rec-file:visible")
     tab.page.locator(".rec-input").set_input_files(RECORDED)
     tab.wait("done")
@@ -334,7 +329,7 @@ def test_a_recogniser_s_words_stand_in_the_conversation_with_who_heard_them(serv
     assert answers.locator(".tr-text").inner_text() == "It is noon. Have a rest."
     tab.page.locator('.fall-row[data-stage="listened"]').wait_for()
     assert tab.page.locator('.fall-row[data-stage="brain"]').is_hidden(), "nobody thought"
-    choose(tab, "chat", "speech", "text")  # a written answer is read
+    choose(tab, "Speak, read the answer")  # a written answer is read
     tab.page.locator(".rec-input").set_input_files(RECORDED)
     shown(tab, "off")
     tab.page.wait_for_function(
@@ -342,7 +337,7 @@ def test_a_recogniser_s_words_stand_in_the_conversation_with_who_heard_them(serv
     )
     assert answers.last.locator(".tr-text").inner_text() == "It is noon. Have a rest."
     assert answers.last.locator(".clip").count() == 0 and tab.problems == []
-    choose(tab, "chat", "speech", "speech")  # a recording without a voice is a sentence
+    choose(tab, "Speak to it")  # a recording without a voice is a sentence
     tab.page.locator(".rec-input").set_input_files(question())
     tab.page.get_by_text("There is no voice in this recording").first.wait_for()
     assert answers.count() == 2

@@ -12,7 +12,7 @@ import functools
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -85,7 +85,6 @@ class AudioIngest:
         transcribe_partial: TranscribePartial | None = None,
         by_words: bool = False,
         no_hands_free: str | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ):
         self.hear = hear
         self.max_s = max_s
@@ -94,7 +93,6 @@ class AudioIngest:
         self.transcribe_partial = transcribe_partial
         self.detector = detector
         self.judge = Judge()
-        self._clock = clock
         self._recordings: dict[str, Recording] = {}
         self._files: Counter[str] = Counter()  # that are being sent and read, by visitor
 
@@ -128,7 +126,6 @@ class AudioIngest:
     ) -> Recording:
         """Keep a finished recording for KEPT_S and begin to understand it, unless that is `known`:
         `wave` if it is given, else its 16-bit samples. Raises BusyError while many wait."""
-        self._forget()
         waiting = [one.visitor for one in self._recordings.values() if not one.heard.done()]
         if len(waiting) >= MAX_PENDING or waiting.count(visitor) >= MAX_PENDING_OF_VISITOR:
             raise BusyError(
@@ -138,16 +135,16 @@ class AudioIngest:
         heard = self.hear(wave, rate_hz, None) if known is None else _as_known(known)
         job = asyncio.ensure_future(heard)
         key = secrets.token_urlsafe(16)
-        recording = Recording(key, pcm, rate_hz, job, self._clock(), None, visitor, before)
+        recording = Recording(key, pcm, rate_hz, job, time.monotonic(), None, visitor, before)
         job.add_done_callback(lambda job: self._noted(job, recording))
-        self._recordings[recording.key] = recording
-        asyncio.get_running_loop().call_later(KEPT_S + 1.0, self._forget)
+        self._recordings[key] = recording
+        asyncio.get_running_loop().call_later(KEPT_S, self._recordings.pop, key, None)
+        self._make_room()
         return recording
 
     async def said(self, key: str) -> Utterance:
         """The message of a recording, once it is understood. Raises ParameterError if it is not
         known (any more), and what those had to say who listened."""
-        self._forget()
         if (found := self._recordings.get(key)) is None:
             raise ParameterError("This recording is not known any more; record it again.")
         # Shielded: who stops waiting must not stop the work, which may be asked for again.
@@ -159,15 +156,10 @@ class AudioIngest:
     def _noted(self, job: asyncio.Task[Speech], recording: Recording) -> None:
         """An error is the business of the request that names the recording, if one ever does."""
         if not job.cancelled() and job.exception() is None:
-            recording.understood_s = self._clock()
+            recording.understood_s = time.monotonic()
 
-    def _forget(self) -> None:
-        """Drop recordings that are old, and while they are too large together, the oldest of the
-        visitor who has most."""
-        now_s = self._clock()
-        for key, recording in list(self._recordings.items()):
-            if now_s - recording.said_s > KEPT_S:
-                del self._recordings[key]
+    def _make_room(self) -> None:
+        """Drop, while recordings are too large together, the oldest of the visitor who has most."""
         sizes: Counter[str] = Counter()
         for recording in self._recordings.values():
             sizes[recording.visitor] += recording.pcm.nbytes

@@ -188,7 +188,7 @@ function stop() {
 
 function clear() {
   if (BUSY.includes(live.phase)) breakOff("stopped");
-  door.send({ type: "conversation.clear", heard: cut });
+  door.send({ type: "conversation.clear" });
 }
 
 function breakOff(name, replaced = false) {

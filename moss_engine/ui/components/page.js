@@ -211,7 +211,7 @@ document.addEventListener("input", ({ target }) => {
 
 // ---- modes
 
-// The chosen mode: its two switches, its sentence, its examples, its words.
+// The chosen mode: its sentence, its examples, its words.
 
 const notes = () => [...document.querySelectorAll("#mode-notes [data-mode]")];
 const chosen = () => document.querySelector("#mode input:checked")?.value;
@@ -226,47 +226,27 @@ function showMode() {
   document.querySelector("#said-name").textContent = dataset.does === "read" ? "Reading list" : "Conversation";
   byId("send").textContent = dataset.verb;
   box().placeholder = dataset.wish;
-  for (const fieldset of document.querySelectorAll(".switches fieldset:not([data-axis=does])")) fieldset.classList.toggle("away", dataset.does === "read");
   if (window.liveAudio.state.run === null) document.querySelector(".la-hint").textContent = dataset.hint;
-  for (const axis of dataset.does === "read" ? ["does"] : ["does", "input", "output"]) {
-    const half = document.querySelector(`.switches input[name="${axis}"][value="${dataset[axis]}"]`);
-    if (half) half.checked = true;
-  }
   const system = byId("system")?.querySelector("textarea");
   if (system) system.placeholder = dataset.system;
   document.dispatchEvent(new Event("modechange"));
 }
 
-function choose(mode) {
-  document.querySelector(`#mode input[value="${CSS.escape(mode)}"]`).checked = true;
-  showMode();
-}
-
 // Talking comes first where somebody answers and the browser has a microphone.
 const mayTalk = () => window.isSecureContext && navigator.mediaDevices;
-const first = (fits) => fits.find(({ dataset }) => mayTalk() && dataset.input === "speech" && dataset.output === "speech") ?? fits[0];
-
-// The mode that fits all switches; where there is none, the first that fits the switch that was pressed.
-function combine(pressed) {
-  const wanted = [...document.querySelectorAll(".switches input:checked")].filter(({ name }) => pressed.value !== "read" || name === "does");
-  const fits = notes().filter(({ dataset }) => dataset[pressed.name] === pressed.value && (pressed.name === "does" || dataset.does === "chat"));
-  const all = fits.filter(({ dataset }) => wanted.every(({ name, value }) => dataset[name] === value));
-  const { mode } = first(all.length ? all : fits).dataset;
-  choose(mode);
-  note("moss-mode", mode);
-}
 
 // A choice is remembered.
 function firstMode() {
-  if (!document.querySelector(".switches")) return;
   const kept = notes().find((note) => note.dataset.mode === recall("moss-mode"));
   const talk = told.talks && mayTalk() && notes().find(({ dataset }) => dataset.input === "speech" && dataset.output === "speech");
-  if (kept || talk) choose((kept ?? talk).dataset.mode);
+  if (kept || talk) document.querySelector(`#mode input[value="${CSS.escape((kept ?? talk).dataset.mode)}"]`).checked = true;
+  showMode();
 }
 
 document.addEventListener("change", ({ target }) => {
-  if (target.closest?.("#mode")) showMode();
-  else if (target.closest?.(".switches")) combine(target);
+  if (!target.closest?.("#mode")) return;
+  showMode();
+  note("moss-mode", chosen());
 });
 // ---- the panel for programs: snippets with this page's own address, copied by one click
 
@@ -455,7 +435,6 @@ export function begin() {
   if (byId("recorder")) mountRecorder(byId("recorder"), told);
   if (byId("voice-sample")) later("voice_sample");
   type(box().value || (recall("moss-draft", "sessionStorage") ?? ""));
-  showMode();
   firstMode();
   look(asked(location.hash.slice(1)) || asked(recall("moss-view")) || "listen");
   askFirst();

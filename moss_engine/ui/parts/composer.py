@@ -10,11 +10,6 @@ from moss_engine.api.modes import Mode
 from moss_engine.ui.components.recorder import RECORDER
 from moss_engine.ui.parts.words import ask_words, examples_of, invitation
 
-AXES = (
-    ("does", "What to do", {"read": "Read", "chat": "Chat"}),
-    ("input", "You", {"text": "type", "speech": "talk"}),
-    ("output", "Answer", {"speech": "spoken", "text": "written"}),
-)
 KEYS = (
     '<p class="keys">'
     '<span class="counter" hidden></span>'
@@ -36,7 +31,7 @@ def composer(facts: ServiceInfo) -> str:
     return f"""
 <div id="composer"><h2 class="heard-only">Ask</h2><p class="heard-only" id="hint" role="status"></p>
 {modes(facts)}
-<div id="mode-notes">{switches(facts)}{mode_notes(facts)}</div>
+<div id="mode-notes">{mode_notes(facts)}</div>
 <div id="text">
 <textarea rows="1" aria-label="Your text" placeholder="{wish}" autofocus></textarea></div>
 {RECORDER if facts.hears else ""}
@@ -48,14 +43,13 @@ def composer(facts: ServiceInfo) -> str:
 
 
 def modes(facts: ServiceInfo) -> str:
-    """All modes; where the switches tell them apart, these are pressed instead."""
-    kind = ' class="by-switches"' if switched(facts) else ""
     choices = "".join(
-        f"<label>{choice('mode', mode.name, mode is facts.default_mode)}"
+        f'<label data-output="{mode.output}">'
+        f"{choice('mode', mode.name, mode is facts.default_mode)}"
         f"<span>{html.escape(mode.label)}</span></label>"
         for mode in facts.modes
     )
-    return f'<fieldset id="mode"{kind}><legend>Mode</legend>{choices}</fieldset>'
+    return f'<fieldset id="mode"><legend>Mode</legend>{choices}</fieldset>'
 
 
 def choice(group: str, value: str, chosen: bool) -> str:
@@ -96,60 +90,16 @@ def number(control: Control, value: float, *, slides: bool = True, **other: obje
     return f'<div class="control" id="{name}">{entry}<p>{words}</p>{slider}</div>'
 
 
-def axes_of(mode: Mode) -> dict[str, str]:
-    """Where a mode stands on each axis; what is read aloud has one way in and one way out."""
-    return {
-        "does": "read" if mode.split_sentences else "chat",
-        "input": mode.input,
-        "output": mode.output,
-    }
-
-
-def switched(facts: ServiceInfo) -> bool:
-    """Whether the axes are enough to tell the modes apart: at most one that reads, and answers of
-    different kinds."""
-    answers = [(mode.input, mode.output) for mode in facts.modes if not mode.split_sentences]
-    return len(facts.modes) - len(answers) <= 1 < len(facts.modes) and len(set(answers)) == len(
-        answers
-    )
-
-
 def talks_first(facts: ServiceInfo) -> bool:
     """Whether the page opens to be talked to, where nothing was chosen: not by who cannot think."""
-    return switched(facts) and not facts.scripted
-
-
-def switches(facts: ServiceInfo) -> str:
-    """Small choices instead of one among all their combinations."""
-    if not switched(facts):
-        return ""
-    parts = ""
-    for axis, name, words in AXES:
-        among = [
-            axes_of(mode)[axis]
-            for mode in facts.modes
-            if axis == "does" or not mode.split_sentences
-        ]
-        offered = [value for value in words if value in among]
-        called = {**words, "chat": "Small talk"} if facts.scripted else words
-        choices = "".join(
-            f"<label>{choice(axis, value, axes_of(facts.default_mode)[axis] == value)}"
-            f"<span>{called[value]}</span></label>"
-            for value in offered
-        )
-        one = " hidden" if len(offered) == 1 else ""
-        parts += (
-            f'<fieldset data-axis="{axis}" title="{name}"{one}><legend>{name}</legend>'
-            f"{choices}</fieldset>"
-        )
-    return f'<div class="switches">{parts}</div>'
+    return facts.brain is not None or not facts.default_mode.split_sentences
 
 
 def mode_notes(facts: ServiceInfo) -> str:
     """A sentence for each mode, with what the page has to know of it."""
     return "".join(
         f'<p data-mode="{html.escape(mode.name)}" data-input="{mode.input}" '
-        f'data-output="{mode.output}" data-does="{axes_of(mode)["does"]}" '
+        f'data-output="{mode.output}" data-does="{"read" if mode.split_sentences else "chat"}" '
         f'data-hint="{html.escape(invitation(mode))}" '
         f'data-system="{html.escape(mode.system)}" data-verb="{ask_words(mode)[0]}" '
         f'data-wish="{ask_words(mode)[1]}"{_unless(mode, facts)}>{html.escape(mode.note or "")}</p>'

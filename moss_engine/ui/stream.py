@@ -72,50 +72,28 @@ async def messages(
     Leaving early, by break or cancellation, stops the reply.
     """
     sent_s = time.monotonic()
-    async with contextlib.aclosing(ticking(reply.events(acknowledge=False), TICK_S)) as ticks:
+    events = reply.events(acknowledge=False)
+    taking: asyncio.Future[Event] | None = None
+    try:
         while not turn.over:
             reply.acknowledge(turn.heard_samples() if paced else turn.num_made)
-            event = await anext(ticks)
-            due = event is not None and turn.fold(event)
+            taking = taking or asyncio.ensure_future(anext(events))
+            due = False
+            if (await asyncio.wait({taking}, timeout=TICK_S))[0]:
+                done, taking = taking, None
+                due = turn.fold(done.result())
             waited_s = time.monotonic() - sent_s
-            if (
-                due
-                or turn.over
-                or waited_s >= SILENCE_S
-                or (waited_s >= TICK_S and turn.has_written)
-            ):
+            regular = waited_s >= TICK_S and turn.has_written
+            if due or turn.over or regular or waited_s >= SILENCE_S:
                 pool = await counts(now=turn.over or not turn.num_made)
                 sent_s = time.monotonic()
                 yield turn.message(pool)
-
-
-async def ticking(
-    events: AsyncGenerator[Event, None], tick_s: float
-) -> AsyncGenerator[Event | None, None]:
-    """Every event as it comes, and None when none came for `tick_s`; closes `events` at its end."""
-    taking: asyncio.Task[Event] | None = None
-    try:
-        while True:
-            taking = taking or asyncio.ensure_future(_next(events))
-            if not (await asyncio.wait({taking}, timeout=tick_s))[0]:
-                yield None
-                continue
-            done, taking = taking, None
-            try:
-                event = done.result()
-            except StopAsyncIteration:
-                return
-            yield event
     finally:
         if taking is not None:
             taking.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await taking
         await events.aclose()
-
-
-async def _next(events: AsyncGenerator[Event, None]) -> Event:
-    return await events.__anext__()
 
 
 def to_wire(message: Mapping[str, Any]) -> dict[str, Any]:

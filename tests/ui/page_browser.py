@@ -67,12 +67,6 @@ TAP = """
   };
 })();
 """
-FAST_LINK = """(() => { // as measured on a machine that has nothing else to do
-  const entries = performance.getEntriesByType.bind(performance);
-  const load = { transferSize: 400_000, responseStart: 0, responseEnd: 10 };
-  const told = { resource: [load], navigation: [] };
-  performance.getEntriesByType = (type) => told[type] ?? entries(type);
-})()"""
 SAMPLES = """() => {
   const bytes = new Uint8Array(Float32Array.from(tap.blocks.flatMap((block) => [...block])).buffer);
   let text = "";
@@ -192,7 +186,7 @@ class Visit:
         self.page.on("request", lambda request: self.requests.append(request.url))
         if edit is not None:
             self._edit(*edit)
-        for script in (TAP, FAST_LINK, init):
+        for script in (TAP, init):
             self.page.add_init_script(script)
         self.page.goto(f"{url}#{view}")
         self.arrive()

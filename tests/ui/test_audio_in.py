@@ -369,13 +369,6 @@ async def test_what_the_recogniser_cannot_make_out_is_for_the_checkpoint_to_hear
     assert sum(bool(answer.utterance) for answer in answers) == count
 
 
-async def test_a_word_interrupts_as_soon_as_it_is_understood():
-    wave = np.concatenate([silence(0.5), tone(1.5)])
-    answers = await feed(ingest_of(Ear("Stop it.")), wave, answering=True)
-    sure = next(index for index, a in enumerate(answers) if a.talking and a.sure)
-    assert sure * BLOCK_S - 0.5 < 0.6
-
-
 SECOND = np.full(RATE_HZ, 5000, np.int16)
 
 

@@ -60,31 +60,6 @@ def test_modules_are_files_that_may_be_kept_for_good(url):
     assert {*modules()} - {JOINED} == {path.name for path in HERE.glob("*.js")}
 
 
-MEASURED = """async (url, entries) => {
-  const value = { getEntriesByType: (type) => (type === "resource" ? entries : []) };
-  Object.defineProperty(globalThis, "performance", { value });
-  return (await import(url)).linkSpeed();
-}"""
-
-
-def fetched(kind: str, size: int, begins: int, ends: int) -> dict:
-    return {
-        "initiatorType": kind,
-        "transferSize": size,
-        "responseStart": begins,
-        "responseEnd": ends,
-    }
-
-
-def test_replies_are_no_files():
-    file = fetched("script", 1_500_000, 100, 400)
-    replies = [fetched("fetch", 700_000, at, at + 10_000) for at in range(20_000, 140_000, 20_000)]
-    script = module("opus.js")
-    assert in_node(MEASURED, script, [file]) == pytest.approx(40e6)
-    assert in_node(MEASURED, script, [file, *replies]) == pytest.approx(40e6)
-    assert in_node(MEASURED, script, replies) is None
-
-
 ENGLISH = "The sky is blue, because air scatters it.  No doubt. "
 CHINESE = "天空之所以是蓝色的，是因为空气！MOSS 说：“对。”"
 # An element as far as captions need one; the text comes in pieces, as a model makes it.

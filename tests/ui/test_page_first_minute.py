@@ -18,7 +18,6 @@ from moss_engine.recogniser.base import RATE_HZ
 from moss_engine.recogniser.load import load_recogniser
 from moss_engine.text.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING
 from moss_engine.ui.parts.words import TO_READ
-from tests.ui.node import UI
 from tests.ui.page_support import INFO, FakeService, Script, until
 
 pytestmark = pytest.mark.browser
@@ -93,15 +92,6 @@ def test_a_page_that_rests_is_not_drawn_anew(visit):
         return tab.page.evaluate("frames") - before < 5
 
     assert until(rests), "Gradio's sign of loading is gone, and its clock goes on"
-
-
-def test_the_document_is_large_enough_to_measure_a_link_by(url):
-    """Of a visit with everything in the browser's cache it is all that comes."""
-    script = (UI / "components" / "opus.js").read_text(encoding="utf-8")
-    (worth,) = re.findall(r"WORTH_MEASURING = ([\d_]+);", script)
-    request = httpx.Client().stream("GET", url, headers={"Accept-Encoding": "br"})
-    with request as answer:
-        assert sum(map(len, answer.iter_raw())) > int(worth)
 
 
 def test_a_written_answer_shows_nothing_that_plays(service, tab):

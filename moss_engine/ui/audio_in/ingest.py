@@ -38,15 +38,13 @@ KEPT_S = 300.0
 @dataclass(eq=False)
 class Recording:
     """A finished recording: int16 [n] for those who want to hear it again, and what a request says
-    of it when that is ready. It was complete at `said_s`, and understood at `understood_s`;
-    `visitor` said it. It holds what recordings `before`, by their keys, held the beginning of."""
+    of it when that is ready. `visitor` said it. It holds what recordings `before`, by their keys,
+    held the beginning of."""
 
     key: str
     pcm: np.ndarray
     rate_hz: int
-    heard: asyncio.Task[Speech]
-    said_s: float
-    understood_s: float | None = None
+    heard: asyncio.Task[tuple[Speech, tuple[float, float]]]
     visitor: str = ""
     before: tuple[str, ...] = ()
 
@@ -132,12 +130,11 @@ class AudioIngest:
                 "Many recordings are waiting to be understood; say it again in a moment."
             )
         wave = pcm / np.float32(32768) if wave is None else wave
-        heard = self.hear(wave, rate_hz, None) if known is None else _as_known(known)
-        job = asyncio.ensure_future(heard)
+        heard = asyncio.ensure_future(self._understood(wave, rate_hz, known, time.monotonic()))
+        # An error is the business of the request that names the recording, if one ever does.
+        heard.add_done_callback(lambda task: task.cancelled() or task.exception())
         key = secrets.token_urlsafe(16)
-        recording = Recording(key, pcm, rate_hz, job, time.monotonic(), None, visitor, before)
-        job.add_done_callback(lambda job: self._noted(job, recording))
-        self._recordings[key] = recording
+        recording = self._recordings[key] = Recording(key, pcm, rate_hz, heard, visitor, before)
         asyncio.get_running_loop().call_later(KEPT_S, self._recordings.pop, key, None)
         self._make_room()
         return recording
@@ -148,15 +145,16 @@ class AudioIngest:
         if (found := self._recordings.get(key)) is None:
             raise ParameterError("This recording is not known any more; record it again.")
         # Shielded: who stops waiting must not stop the work, which may be asked for again.
-        speech = await asyncio.shield(found.heard)
-        understood_s = found.understood_s if speech.transcript is not None else None
-        listened_s = None if understood_s is None else (found.said_s, understood_s)
+        speech, times_s = await asyncio.shield(found.heard)
+        listened_s = None if speech.transcript is None else times_s
         return Utterance(found.keys, speech, found.pcm, found.rate_hz, listened_s)
 
-    def _noted(self, job: asyncio.Task[Speech], recording: Recording) -> None:
-        """An error is the business of the request that names the recording, if one ever does."""
-        if not job.cancelled() and job.exception() is None:
-            recording.understood_s = time.monotonic()
+    async def _understood(
+        self, wave: np.ndarray, rate_hz: int, known: Speech | None, said_s: float
+    ) -> tuple[Speech, tuple[float, float]]:
+        """With when it was said, and understood."""
+        speech = known or await self.hear(wave, rate_hz, None)
+        return speech, (said_s, time.monotonic())
 
     def _make_room(self) -> None:
         """Drop, while recordings are too large together, the oldest of the visitor who has most."""
@@ -207,7 +205,3 @@ async def hear_voice(
     ):
         raise AudioEmptyError("There is no voice in this recording; speak close to the microphone.")
     return await hear(service, wave, sample_rate_hz, words)
-
-
-async def _as_known(speech: Speech) -> Speech:
-    return speech

@@ -6,7 +6,6 @@ const SAFETY = 2; // a link must carry so many times the samples, or they are co
 const AMPLE = 8; // times what the samples need
 const HERE = ["localhost", "127.0.0.1", "[::1]"]; // of this machine, there is no link
 export const SLOW_PREBUFFER_MS = 300; // what comes over a slow link comes unevenly
-const WORTH_MEASURING = 12_000; // bytes; the document, which comes anew at every visit, has more
 
 export class OpusReply {
   // `head` is the stream's OpusHead in base64; `take` gets int16 at `rate`, in order.
@@ -51,26 +50,13 @@ export class OpusReply {
   }
 }
 
-// The page itself comes anew at every visit, its files from the browser's cache. What scripts ask for are no files: a reply
-// comes no faster than it is made.
-const ASKED = ["fetch", "xmlhttprequest", "eventsource", "beacon"];
-const isFile = ({ initiatorType, transferSize, responseEnd }) => transferSize > 0 && responseEnd > 0 && !ASKED.includes(initiatorType);
-const loaded = () => ["navigation", "resource"].flatMap((type) => performance.getEntriesByType(type)).filter(isFile);
-
-// Bits a second of the file that came fastest; null where none was large. A machine that is busy holds up most of its own
-// files, and files that come at once share a link, but a link that is slow holds up all of them.
-export function linkSpeed() {
-  const large = loaded().filter(({ transferSize }) => transferSize > WORTH_MEASURING);
-  return large.length ? Math.max(...large.map(({ transferSize, responseStart, responseEnd }) => (8000 * transferSize) / Math.max(1, responseEnd - responseStart))) : null;
-}
-
-// How the next reply is sent: as its samples, or compressed where they would not come in time.
-let tooSlow = false; // a reply came later than it was made: from now on, they are compressed
+// How the next reply is sent: as its samples, or compressed where they would not come in time, by what the browser says of
+// the link, or after a reply that came later than it was made.
+let tooSlow = false;
 export function soundWay(before) {
-  const here = HERE.includes(location.hostname);
-  const speed = linkSpeed();
-  const needed = (before.rate * 16 * 4) / 3;
-  const ample = here || (speed !== null && speed > AMPLE * needed); // it was not the link that was late
+  const needed = (before.rate * 16 * 4) / 3; // bits a second, of which a quarter is words
+  const speed = HERE.includes(location.hostname) ? Infinity : 1e6 * navigator.connection?.downlink; // NaN where nothing is known
+  const ample = speed > AMPLE * needed; // it was not the link that was late
   tooSlow ||= !ample && before.underruns > (before.figures.underruns ?? 0);
-  return OpusReply.possible && (tooSlow || (speed !== null && speed < SAFETY * needed)) ? "opus" : "pcm";
+  return OpusReply.possible && (tooSlow || speed < SAFETY * needed) ? "opus" : "pcm";
 }

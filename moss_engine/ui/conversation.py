@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Message
@@ -32,19 +32,6 @@ from moss_engine.ui.parts.words import STATE_S
 from moss_engine.ui.turn import Turn
 
 POSITION = re.compile(r"([0-9a-f]{8}):(\d{1,12})")
-
-
-class PlaybackPosition(NamedTuple):
-    """How much of a reply reached the ear: the reply's run, and a number of samples."""
-
-    run: str
-    samples: int
-
-    @staticmethod
-    def read(text: str) -> PlaybackPosition | None:
-        """RUN:SAMPLES; None where a browser says something else, or nothing."""
-        found = POSITION.fullmatch(text)
-        return PlaybackPosition(found[1], int(found[2])) if found else None
 
 
 @dataclass(eq=False)
@@ -79,29 +66,29 @@ class Conversation:
             for message in (Message("user", turn.content), Message("assistant", answer))
         )
 
-    def forget(self, num_messages: int) -> None:
-        """The service left out so many messages of the history, the earliest ones."""
-        self.forgotten += num_messages // 2
-
     def add(self, turn: Turn) -> None:
-        """A turn was accepted; earlier ones that hold the same recordings are replaced by it."""
-        if turn not in self.turns:
-            self.turns = [
-                other for other in self.turns if not other.utterances & turn.utterances
-            ] + [turn]
+        """A turn was accepted; earlier ones that hold the same recordings are replaced by it, and
+        those that did not fit beside it are history no longer."""
+        if turn in self.turns:
+            return
+        self.forgotten += turn.num_left_out // 2
+        turn.left_out = self.forgotten if turn.num_left_out else 0
+        self.turns = [other for other in self.turns if not other.utterances & turn.utterances]
+        self.turns.append(turn)
 
     def clear(self) -> None:
         """Nothing was said; the voice stays."""
         self.turns, self.forgotten = [], 0
 
     def cut(self, heard: str, info: ServiceInfo) -> None:
-        """Note what was heard of a reply, where `heard` is a PlaybackPosition."""
-        position = PlaybackPosition.read(heard)
+        """Note how much of a reply reached the ear, where `heard` names its run and a number of
+        samples; browsers may say something else, or nothing."""
+        position = POSITION.fullmatch(heard)
         with self._writing:
             for turn in self.turns:
-                if not position or not turn.remembered or turn.run != position.run or turn.is_cut:
+                if not position or not turn.remembered or turn.run != position[1] or turn.is_cut:
                     continue
-                turn.cut(position.samples, info)
+                turn.cut(int(position[2]), info)
                 if turn.is_cut and (clip := turn.answer_clip):
                     turn.answer_clip = _kept(turn, partial(cut_clip, clip, turn.num_samples))
 

@@ -111,7 +111,7 @@ class Handlers:
             async with aclosing(told) as stream:
                 async for message in stream:
                     if turn.accepted_s is not None:
-                        self._remember(conversation, turn)
+                        conversation.add(turn)
                     yield message
         finally:
             turn.close()
@@ -130,14 +130,6 @@ class Handlers:
         session_id, said = conversation.session_id, turn.content
         request = form.request_of(values, self.facts, turn.seed, history, said, session_id)
         return replace(request, visitor=conversation.visitor)
-
-    @staticmethod
-    def _remember(conversation: Conversation, turn: Turn) -> None:
-        """A turn was accepted; what did not fit beside it is history no longer."""
-        if turn not in conversation.turns:
-            conversation.forget(turn.num_left_out)
-            turn.left_out = conversation.forgotten if turn.num_left_out else 0
-        conversation.add(turn)
 
     async def make_voice(
         self, conversation: Conversation, consent: bool, utterance: str

@@ -32,9 +32,8 @@ Counts = Callable[..., Awaitable[Mapping[str, Any]]]
 class PoolWatch:
     """Counts of the whole service. Used on one event loop."""
 
-    def __init__(self, service: SpeechService, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, service: SpeechService):
         self._service = service
-        self._clock = clock
         self._asked_s: float | None = None
         self._counts: Mapping[str, Any] = {}
 
@@ -42,7 +41,7 @@ class PoolWatch:
         """Blocks by state, replies by state, and in a cluster its `ClusterStats`; FRESH_S old
         at the most, or those of `now` where older ones will not do: the page begins a reply a
         little later for each that is made beside it."""
-        now_s = self._clock()
+        now_s = time.monotonic()
         if now or self._asked_s is None or now_s - self._asked_s > FRESH_S:
             self._asked_s = now_s
             self._counts = await self._ask()

@@ -260,23 +260,16 @@ BLOCK_S = 0.064
 class Ear:
     """Understands what is written down; counts who asks."""
 
-    def __init__(self, text: str):
-        self.text, self.glimpses, self.whole = text, 0, 0
+    def __init__(self, text: str, sure: bool = True):
+        self.text, self.sure, self.glimpses, self.whole = text, sure, 0, 0
 
     async def transcribe_partial(self, wave: np.ndarray, rate_hz: int) -> Transcript | None:
         self.glimpses += 1
-        return Transcript(self.text, "Ear", len(wave) / rate_hz)
+        return Transcript(self.text, "Ear", len(wave) / rate_hz, sure=self.sure)
 
     async def hear(self, wave: np.ndarray, rate_hz: int, words: object) -> Speech:
         self.whole += 1
         return Speech((), Transcript(self.text, "Ear", len(wave) / rate_hz))
-
-
-class Foreign(Ear):
-    """Takes another language for a murmur, and says that it is not sure."""
-
-    async def transcribe_partial(self, wave: np.ndarray, rate_hz: int) -> Transcript | None:
-        return Transcript(self.text, "Ear", len(wave) / rate_hz, sure=False)
 
 
 def ingest_of(ear: Ear, *, by_words: bool = True) -> AudioIngest:
@@ -364,7 +357,7 @@ async def test_who_asks_for_silence_had_finished(word, goes_on, monkeypatch):
 
 @pytest.mark.parametrize(("by_words", "count"), [(False, 1), (True, 0)])
 async def test_what_the_recogniser_cannot_make_out_is_for_the_checkpoint_to_hear(by_words, count):
-    ingest = ingest_of(Foreign("Ah, ah, ah."), by_words=by_words)
+    ingest = ingest_of(Ear("Ah, ah, ah.", sure=False), by_words=by_words)
     answers = await feed(ingest, np.concatenate([tone(1.5), silence(2.0)]))
     assert sum(bool(answer.utterance) for answer in answers) == count
 
@@ -372,26 +365,22 @@ async def test_what_the_recogniser_cannot_make_out_is_for_the_checkpoint_to_hear
 SECOND = np.full(RATE_HZ, 5000, np.int16)
 
 
-async def understand(_wave: np.ndarray, _rate_hz: int, _words: object) -> Speech:
-    return Speech((1,))
-
-
 async def test_many_recordings_of_one_visitor_leave_those_of_another(monkeypatch):
     monkeypatch.setattr(module, "KEPT_BYTES", 5 * SECOND.nbytes)
-    kept = AudioIngest(understand, None, max_s=5.0)
+    kept = AudioIngest(hear, None, max_s=5.0)
     other = kept.keep(SECOND, RATE_HZ, visitor="other")
     for _ in range(24):
         mine = kept.keep(SECOND, RATE_HZ, visitor="many")
         await mine.heard
-    assert (await kept.said(other.key)).speech.codes == (1,)
-    assert (await kept.said(mine.key)).speech.codes == (1,)
+    assert (await kept.said(other.key)).speech.codes == (15, 100)
+    assert (await kept.said(mine.key)).speech.codes == (15, 100)
 
 
 async def test_a_recording_is_known_for_a_while_and_forgotten_by_itself(monkeypatch):
     monkeypatch.setattr(module, "KEPT_S", 0.1)
-    kept = AudioIngest(understand, None, max_s=5.0)
+    kept = AudioIngest(hear, None, max_s=5.0)
     recording = kept.keep(SECOND, RATE_HZ)
-    assert (await kept.said(recording.key)).speech.codes == (1,)
+    assert (await kept.said(recording.key)).speech.codes == (15, 100)
     assert await soon(lambda: not kept._recordings)
     with pytest.raises(ParameterError, match="not known any more"):
         await kept.said(recording.key)

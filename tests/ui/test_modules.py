@@ -106,12 +106,6 @@ def test_a_chinese_word_is_one_sign_with_the_punctuation_behind_it():
     ]
 
 
-def test_an_english_word_stands_with_the_space_before_it():
-    assert words(ENGLISH)["words"] == [
-        "The", " sky", " is", " blue,", " because", " air", " scatters", " it.", "  No", " doubt. ",
-    ]  # fmt: skip
-
-
 def test_words_are_told_with_their_seconds_and_chinese_sentences_stay_whole():
     timed = words("It is 3 P M. 天空是蓝的。对！", 100)["timed"]
     assert [text for text, *_ in timed] == ["It", "is", "3", "PM.", "天空是蓝的。", "对！"]

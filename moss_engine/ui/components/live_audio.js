@@ -128,8 +128,6 @@ function finish(message) {
   } else if (live.total === 0) phase(message.state === "stopped" ? "stopped" : "done");
 }
 
-// ---- asking and stopping
-
 // Asking and stopping: what the page calls, and what becomes of a question before its reply begins.
 
 let cut = ""; // the newest reply and how much of it was heard, where it was not heard whole
@@ -241,8 +239,6 @@ function cutOff() {
   if (asked || (BUSY.includes(live.phase) && !live.ended)) breakOff("lost");
 }
 
-// ---- what the server says
-
 // What comes through the door.
 
 const QUIET_MS = 4000; // while a reply is open, something comes four times a second
@@ -300,8 +296,6 @@ function openDoor() {
   }, WATCH_MS);
 }
 
-// ---- the ear
-
 // What the sound card says: where the ear is in the reply, and moving it elsewhere.
 
 let skipped = { samples: 0, underruns: 0, starved: 0 }; // before the place from which the player was last started
@@ -355,8 +349,6 @@ export function playFrom(sample) {
   if (live.ended) player.end();
   phase("speaking");
 }
-
-// ---- what the visitor sees
 
 // What the visitor sees of the reply's state.
 
@@ -413,8 +405,6 @@ function tick() {
   wave.tick(now, whole);
   $(".la-time").textContent = `${stamp(now / rate)} / ${stamp(live.total / rate)}`;
 }
-
-// ---- its place on the page
 
 export function mountLive(place, told) {
   element = place;

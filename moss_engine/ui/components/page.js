@@ -157,8 +157,6 @@ document.addEventListener("change", ({ target }) => {
   if (target.closest?.("#new-seed") && !target.checked && seed !== null) byId("seed").querySelector("input").value = seed;
 });
 
-// ---- what went wrong
-
 // The one place for what went wrong: under the box, kept until the next edit or the next accepted question.
 
 const problem = () => byId("problem").querySelector("p");
@@ -209,8 +207,6 @@ document.addEventListener("input", ({ target }) => {
   counter.textContent = `${characters.toLocaleString("en")} of ${told.limit.toLocaleString("en")} characters`;
 });
 
-// ---- modes
-
 // The chosen mode: its sentence, its examples, its words.
 
 const notes = () => [...document.querySelectorAll("#mode-notes [data-mode]")];
@@ -248,9 +244,8 @@ document.addEventListener("change", ({ target }) => {
   showMode();
   note("moss-mode", chosen());
 });
-// ---- the panel for programs: snippets with this page's own address, copied by one click
 
-// Without a secure context there is no clipboard to write to, only the one of what is marked.
+// The panel for programs: snippets with this page's own address, copied by one click. Without a secure context there is no clipboard to write to, only the one of what is marked.
 async function copied(code) {
   if (navigator.clipboard) return navigator.clipboard.writeText(code.textContent).then(() => true, () => false);
   getSelection().selectAllChildren(code);
@@ -258,8 +253,6 @@ async function copied(code) {
 }
 
 document.addEventListener("click", ({ target }) => target.closest?.(".programs-open") && document.querySelector(".programs").showModal());
-
-// ---- the page in English or Chinese
 
 // Whoever writes a text writes it in English; it is replaced by the table's as soon as it
 // stands on the page. What visitors and models wrote is marked translate="no" and left alone. The table is a file: in its
@@ -393,8 +386,6 @@ function mountLanguage() {
     speakTo(language);
   });
 }
-
-// ---- its place on the page
 
 export function begin() {
   told = JSON.parse(byId("told").textContent);

@@ -5,8 +5,7 @@
 
 import { BUSY, loadWorklet, root, write } from "./common.js";
 
-// ---- the microphone, as blocks of int16 at `rateHz`. It is open only while it is listened to.
-
+// The microphone, as blocks of int16 at `rateHz`. It is open only while it is listened to.
 const LAST_BLOCK_MS = 100; // the longest that the end of a recording is waited for
 const MUTED_MS = 2000; // a shorter pause is no news: headsets mute themselves for a moment
 // Without gain control, which makes an echo that is left in a pause as loud as the visitor's voice.
@@ -108,7 +107,7 @@ export class Capture {
   }
 }
 
-// ---- the way to the server: what the microphone hears goes through the page's door, files by a request of their own
+// The way to the server: what the microphone hears goes through the page's door, files by a request of their own
 const ATTEMPTS = 3;
 const LOST = "The connection to the server was lost; check it and try again.";
 const KEPT_TIMES = 512; // blocks of which is known when they ended
@@ -182,8 +181,6 @@ export class Line {
   }
 }
 
-// ---- what it is doing
-
 let element, props; // since it was mounted
 const $ = (selector) => element.querySelector(selector);
 const SPARE_S = 0.5; // before the longest recording that the server takes
@@ -211,8 +208,6 @@ const capture = new Capture((pcm, level, played) => {
 const line = new Line(heard, failed, () => (held ? window.liveAudio.saying : "")); // an echo has its words
 
 const handsFree = () => !taker && $(".rec-free input").checked;
-
-// ---- talking
 
 async function start() {
   note("");
@@ -280,8 +275,6 @@ function refusal(error) {
   if (error.name === "NotFoundError") return "No microphone was found; connect one, or type.";
   return "The microphone could not be opened; close other programs that use it, or type.";
 }
-
-// ---- what the server heard
 
 function heard(answer, last) {
   seconds = answer.seconds;
@@ -357,8 +350,6 @@ async function sendFile(file, take = null) {
   }
 }
 
-// ---- what the visitor sees
-
 const SAYS = {
   off: "Press and talk", opening: "Waiting for the microphone", recording: "Recording", sending: "Sending",
   listening: "Listening", hearing: "Hearing you", pausing: "Waiting for more", sent: "Thinking", waiting: "Waiting for a place",
@@ -403,8 +394,6 @@ function note(text) {
   sentence = text;
   document.dispatchEvent(new CustomEvent("problem", { detail: text }));
 }
-
-// ---- controls
 
 // A press begins and a press sends; whoever holds the button down talks as long as it is held.
 const HELD_MS = 400;

@@ -19,8 +19,6 @@ window.addEventListener("pagehide", () => {
 });
 window.addEventListener("pageshow", () => [TAB, SAID].map(claim));
 
-// ---- what is shown of it
-
 let element, list, mould, inSight; // since it was mounted
 const $ = (selector) => element.querySelector(selector);
 const FORGOTTEN = "The model no longer remembers what stands above.";

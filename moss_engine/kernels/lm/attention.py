@@ -496,21 +496,21 @@ def store_rows_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_ptr, 
     """
     row, kv_head = tl.program_id(0), tl.program_id(1)
     lane = row // num_rows
-    wait_for_previous(OVERLAP)
     heads, one, halves = tl.arange(0, GP), tl.arange(0, 1), tl.arange(0, HP)
     position = tl.load(positions_ptr + row % num_rows)
     pool_row = tl.load(pool_rows_ptr + row % num_rows)
     cosine, sine = load_angles(rope_ptr, position, halves, D)
+    q_norms = load_norm(q_norm_ptr + lane * D, halves, D)
+    k_norms = load_norm(k_norm_ptr + lane * D, halves, D)
     source = qkv_ptr + row.to(tl.int64) * ((FIRST + 2 * KV) * D)
+    wait_for_previous(OVERLAP)
     if FIRST > 0:
         first, second = load_halves(source + kv_head * G * D, heads, G, halves, D)
-        norm_first, norm_second = load_norm(q_norm_ptr + lane * D, halves, D)
-        first, second = norm_rotate(first, second, norm_first, norm_second, cosine, sine, eps, D)
+        first, second = norm_rotate(first, second, q_norms[0], q_norms[1], cosine, sine, eps, D)
         target = q_out_ptr + row.to(tl.int64) * (KV * G * D) + kv_head * G * D
         store_halves(target, first, second, heads, G, halves, D)
     first, second = load_halves(source + (FIRST + kv_head) * D, one, 1, halves, D)
-    norm_first, norm_second = load_norm(k_norm_ptr + lane * D, halves, D)
-    first, second = norm_rotate(first, second, norm_first, norm_second, cosine, sine, eps, D)
+    first, second = norm_rotate(first, second, k_norms[0], k_norms[1], cosine, sine, eps, D)
     block = (slot + lane * lane_slots).to(tl.int64) * (num_blocks + 1) + pool_row // BLOCK
     _store_row(k_pool_ptr, v_pool_ptr, scales_ptr, block, pool_row, kv_head, first, second,
                source + (FIRST + KV + kv_head) * D, KV, D, HP, DP, BLOCK, True, QUANT)
@@ -562,11 +562,11 @@ def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, sca
 
     q, out: [lanes, num_new, KV * G * D]. tiles: int32 [4, max_tiles] = first row, number of rows
     (0: unused tile; at most M / GP), position of the first row, sequence. Grid (num_splits, KV,
-    lanes * max_tiles).
+    lanes * max_tiles). Unused programs end before the previous kernel has.
     """
     split, kv_head = tl.program_id(0), tl.program_id(1)
     lane, tile = tl.program_id(2) // max_tiles, tl.program_id(2) % max_tiles
-    wait_for_previous(OVERLAP)
+    start_next(OVERLAP)
     first_row, num_rows = tl.load(tiles_ptr + tile), tl.load(tiles_ptr + max_tiles + tile)
     if num_rows == 0:
         return
@@ -577,6 +577,7 @@ def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, sca
     num_active = tl.cdiv(num_positions, length)
     if split >= num_active:
         return
+    wait_for_previous(OVERLAP)
     queries, halves, times = tl.arange(0, M), tl.arange(0, HP), tl.arange(0, T)
     rows, heads = queries // GP, queries % GP
     dims, exist = find_dims(HP, D, DP, QUANT)

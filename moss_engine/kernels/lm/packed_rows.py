@@ -1,7 +1,8 @@
 """Matrix times several rows on tensor cores for weights of 8 and 4 bits: each tile of weights is
 widened to bfloat16 on its way, in which its values are exact, and scales multiply float32 sums.
 
-Plain loads, no tensor memory accelerator: for compute capability 8.0 and later.
+Weights by plain loads: for compute capability 8.0 and later. Rows come by the tensor memory
+accelerator where there is one and tiles are large.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from moss_engine.kernels.launch import (
     interpreted,
@@ -25,13 +27,14 @@ from moss_engine.kernels.lm.packed import quarters, widen_4, widen_8, widen_word
 
 _SMALLEST_DOT = 16
 # Few rows with fewer outputs than this are split along their columns over so many programs.
-_FEW_OUTPUTS, _SPLITS, _SPLIT_ROWS = 8192, 4, 64
+_FEW_OUTPUTS, _SPLITS = 8192, 4
+_MOST_FLOAT32_ROWS = 64  # of a tile
 
 
 class RowsTuning(NamedTuple):
     """Outputs and rows of a tile, warps, pipeline stages, whether scales of groups multiply weights
-    rather than sums, which leaves registers for larger tiles, and whether weights are loaded as
-    words of 32 bits (`_word_products`)."""
+    rather than sums, which leaves registers for larger tiles, whether weights are loaded as words
+    of 32 bits (`_load_weights`), and whether rows come by the tensor memory accelerator."""
 
     outputs: int
     rows: int
@@ -39,10 +42,17 @@ class RowsTuning(NamedTuple):
     stages: int
     scaled: bool = False
     words: bool = False
+    descriptors: bool = False
 
 
 _AHEAD = 2  # cache lines of each row of weights
 _LARGE_MEMORY = 220_000  # bytes of shared memory that an H100 has
+
+
+def most_packed_rows() -> int:
+    """Rows up to which these kernels are faster than the library with a widened copy: with 128 on
+    an H200, a prompt takes 0.6 of the time."""
+    return 128 if shared_memory_bytes() >= _LARGE_MEMORY else 64
 
 
 def rows_tuning(rows: int, num_outputs: int, k: int, bits: int, *, gated: bool,
@@ -50,81 +60,100 @@ def rows_tuning(rows: int, num_outputs: int, k: int, bits: int, *, gated: bool,
     """For so many rows, whose values have `size` bytes, and a weight's outputs, inputs and bits, as
     measured in whole steps on an H200, within this device's shared memory; more than 64 rows of
     float32 go in several tiles."""
-    rows = min(rows, _SPLIT_ROWS) if size > 2 else rows
+    rows = min(rows, _MOST_FLOAT32_ROWS) if size > 2 else rows
     padded = max(_SMALLEST_DOT, next_power_of_2(rows))
     is_large = shared_memory_bytes() >= _LARGE_MEMORY
     has_words = size == 2 and is_large
-    has_few_outputs, is_long = num_outputs <= _FEW_OUTPUTS, k > num_outputs
-    if has_words and bits == 8 and rows <= 32:
+    has_few_outputs = num_outputs <= _FEW_OUTPUTS
+    if has_words and rows > 32:
+        return _large_tuning(rows, num_outputs, k, bits, gated)
+    if has_words and bits == 8:
         return RowsTuning(64 if has_few_outputs else 128, padded, 4, 5, words=True)
-    if has_words and bits == 8 and rows <= 64 and (gated or is_long or not has_few_outputs):
-        outputs, warps, stages = (256, 8, 4) if gated else (128, 8, 5) if is_long else (128, 4, 4)
-        return RowsTuning(outputs, 64, warps, stages, words=True)
-    if has_words and bits == 4 and 16 < rows <= 32 and not gated:
+    if has_words and rows > 16 and not gated:
         return RowsTuning(128, 32, 8, 3, words=True)
     if rows <= 32:
         is_small = bits == 4 and rows <= 16 and not gated and has_few_outputs
         return RowsTuning(32 if is_small else 64, padded, 4, 4)
     if rows <= 64:
         stages = 3 if bits == 4 and num_outputs > k else 4
-        return RowsTuning(128, 64, 4, 3) if gated else RowsTuning(64, 64, 4, stages, not has_words)
-    if not is_large or rows <= 128:
-        return RowsTuning(128, 128, 8, 2, True)
-    return RowsTuning(128, 256, 8, 3, True)
+        return RowsTuning(128, 64, 4, 3) if gated else RowsTuning(64, 64, 4, stages, scaled=True)
+    return RowsTuning(128, 128, 8, 2, True)
+
+
+def _large_tuning(rows: int, num_outputs: int, k: int, bits: int, gated: bool) -> RowsTuning:
+    """For more than 32 rows of 16 bits, where a program has the shared memory of an H100."""
+    is_wide, has_few_outputs = num_outputs > k, num_outputs <= _FEW_OUTPUTS
+    scaled, words = bits == 4, bits == 8
+    if rows > 128:
+        return RowsTuning(128, 256, 8, 3, scaled=True, descriptors=True)
+    if rows > 64:
+        if gated:
+            return RowsTuning(256, 128, 8, 3, scaled, words, descriptors=True)
+        if not has_few_outputs:
+            return RowsTuning(128, 128, 8, 2, scaled=True)
+        if is_wide:
+            return RowsTuning(64 if words else 128, 128, 4, 3, scaled, descriptors=True)
+        return RowsTuning(128, 128, 8, 4, scaled, words, descriptors=True)
+    if bits == 8 and gated:
+        return RowsTuning(256, 64, 8, 4, words=True)
+    if bits == 8 and (k > num_outputs or not has_few_outputs):
+        warps, stages = (4, 4) if is_wide else (8, 5)
+        return RowsTuning(128, 64, warps, stages, words=True)
+    if gated:
+        return RowsTuning(128, 64, 4, 3, descriptors=True)
+    return RowsTuning(64, 64, 4, 3 if is_wide else 4, descriptors=True)
 
 
 @triton.jit
-def _word_products(x_rows, weight_rows, column, COLUMNS: tl.constexpr, BITS: tl.constexpr,
-                   ASM: tl.constexpr, acc):
-    """As `_tile_products`, from weights that are loaded as int32, which have the place in registers
-    that the tensor cores want; each place in the word is a product of its own."""
-    WORDS: tl.constexpr = COLUMNS * BITS // 32
-    dtype = x_rows.dtype.element_ty
-    words = tl.load(weight_rows[:, None] + (column * BITS // 32 + tl.arange(0, WORDS))[None, :])
-    wide = widen_words(words, dtype, BITS, ASM)
+def _load_inputs(x_tiles, x_rows, first_row, column, COLUMNS: tl.constexpr, BITS: tl.constexpr,
+                 WORDS: tl.constexpr, TMA: tl.constexpr):
+    """COLUMNS columns of a program's rows in as many parts as a byte of weights has values: [N,
+    columns] each, or four for the bytes of a word."""
     PART: tl.constexpr = COLUMNS * BITS // 8
+    xs = ()
     for part in tl.static_range(8 // BITS):
-        columns = column + part * PART + tl.arange(0, PART)
-        xs = quarters(tl.load(x_rows[:, None] + columns[None, :]))
-        for i in tl.static_range(4):
-            acc = tl.dot(wide[4 * part + i], xs[i].T, acc, input_precision="ieee")
-    return acc
+        at = column + part * PART
+        if TMA:
+            x = x_tiles.load([first_row, at])
+        else:
+            x = tl.load(x_rows[:, None] + (at + tl.arange(0, PART))[None, :])
+        if WORDS:
+            xs += quarters(x)
+        else:
+            xs += (x,)
+    return xs
 
 
 @triton.jit
-def _tile_products(x_rows, weight_rows, scale, column, COLUMNS: tl.constexpr, BITS: tl.constexpr,
-                   SCALED: tl.constexpr, ASM: tl.constexpr, acc):
-    """acc [R, N] plus the products of COLUMNS columns: of int8, or of one group of 4 bits, which
-    `scale` multiplies where SCALED."""
-    dtype = x_rows.dtype.element_ty
-    if BITS == 8:
-        columns = column + tl.arange(0, COLUMNS)
-        weights = widen_8(tl.load(weight_rows[:, None] + columns[None, :]), dtype, ASM)
-        x = tl.load(x_rows[:, None] + columns[None, :])
-        return tl.dot(weights, x.T, acc, input_precision="ieee")
-    HALF: tl.constexpr = COLUMNS // 2
-    halves = tl.arange(0, HALF)
-    low, high = widen_4(tl.load(weight_rows[:, None] + (column // 2 + halves)[None, :]), dtype, ASM)
-    if SCALED:
-        low *= scale.to(dtype)[:, None]
-        high *= scale.to(dtype)[:, None]
-    x_low = tl.load(x_rows[:, None] + (column + halves)[None, :])
-    x_high = tl.load(x_rows[:, None] + (column + HALF + halves)[None, :])
-    acc = tl.dot(low, x_low.T, acc, input_precision="ieee")
-    return tl.dot(high, x_high.T, acc, input_precision="ieee")
-
-
-@triton.jit
-def _add_columns(acc, x_rows, weight_rows, scale, column, K: tl.constexpr, GROUP: tl.constexpr,
-                 COLUMNS: tl.constexpr, BITS: tl.constexpr, SCALED: tl.constexpr,
-                 WORDS: tl.constexpr, ASM: tl.constexpr):
-    """acc [R, N] plus the products of COLUMNS columns, times the scale [R] of their group, if any.
-    """
-    part = acc if GROUP == K or SCALED else tl.zeros(acc.shape, tl.float32)
+def _load_weights(weight_rows, scale, column, dtype: tl.constexpr, COLUMNS: tl.constexpr,
+                  BITS: tl.constexpr, SCALED: tl.constexpr, WORDS: tl.constexpr,
+                  ASM: tl.constexpr):
+    """The weights that meet `_load_inputs`, widened; those of one group of 4 bits are multiplied by
+    `scale` where SCALED. WORDS: loaded as int32, which have the place in registers that the tensor
+    cores want."""
+    PER: tl.constexpr = 32 if WORDS else 8
+    count = tl.arange(0, COLUMNS * BITS // PER)
+    values = tl.load(weight_rows[:, None] + (column * BITS // PER + count)[None, :])
     if WORDS:
-        part = _word_products(x_rows, weight_rows, column, COLUMNS, BITS, ASM, part)
+        wide = widen_words(values, dtype, BITS, ASM)
+    elif BITS == 8:
+        wide = (widen_8(values, dtype, ASM),)
     else:
-        part = _tile_products(x_rows, weight_rows, scale, column, COLUMNS, BITS, SCALED, ASM, part)
+        low, high = widen_4(values, dtype, ASM)
+        if SCALED:
+            low *= scale.to(dtype)[:, None]
+            high *= scale.to(dtype)[:, None]
+        wide = (low, high)
+    return wide
+
+
+@triton.jit
+def _add_columns(acc, weights, xs, scale, K: tl.constexpr, GROUP: tl.constexpr,
+                 SCALED: tl.constexpr):
+    """acc [R, N] plus the products of some columns, times the scale [R] of their group, if any."""
+    part = acc if GROUP == K or SCALED else tl.zeros(acc.shape, tl.float32)
+    for i in tl.static_range(len(xs)):
+        part = tl.dot(weights[i], xs[i].T, part, input_precision="ieee")
     return part if GROUP == K or SCALED else acc + scale[:, None] * part
 
 
@@ -135,13 +164,13 @@ def _load_scales(scale_rows, column, K: tl.constexpr, GROUP: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["rows"])
-def _packed_rows_kernel(x_ptr, weight_ptr, scale_ptr, residual_ptr, out_ptr, part_ptr, counter_ptr,
-                        rows, num_outputs, weight_lane, scale_lane, K: tl.constexpr,
+def _packed_rows_kernel(x_tiles, x_ptr, weight_ptr, scale_ptr, residual_ptr, out_ptr, part_ptr,
+                        counter_ptr, rows, num_outputs, weight_lane, scale_lane, K: tl.constexpr,
                         GROUP: tl.constexpr, BITS: tl.constexpr, R: tl.constexpr, N: tl.constexpr,
                         COLUMNS: tl.constexpr, SPLITS: tl.constexpr, STAGES: tl.constexpr,
                         AHEAD: tl.constexpr, SCALED: tl.constexpr, WORDS: tl.constexpr,
                         GLU: tl.constexpr, RESIDUAL: tl.constexpr, ASM: tl.constexpr,
-                        OVERLAP: tl.constexpr):
+                        TMA: tl.constexpr, OVERLAP: tl.constexpr):
     """R outputs of N rows a program, over one of SPLITS parts of the columns.
 
     Before the previous kernel has ended, the first AHEAD cache lines of each row of weights are
@@ -156,6 +185,7 @@ def _packed_rows_kernel(x_ptr, weight_ptr, scale_ptr, residual_ptr, out_ptr, par
     valid = outputs < num_outputs
     existing = tl.where(valid, outputs, 0).to(tl.int64)
     n = tl.program_id(0) * N + tl.arange(0, N)
+    first_row = lane * rows + tl.program_id(0) * N
     x_rows = x_ptr + (lane * rows + tl.minimum(n, rows - 1)).to(tl.int64) * K
     weight_rows = weight_ptr + lane.to(tl.int64) * weight_lane + existing * BYTES
     scale_rows = scale_ptr + lane.to(tl.int64) * scale_lane + existing * GROUPS
@@ -172,6 +202,7 @@ def _packed_rows_kernel(x_ptr, weight_ptr, scale_ptr, residual_ptr, out_ptr, par
     if GLU:
         scale_up = _load_scales(scale_rows + up * GROUPS, begin, K, GROUP)
     wait_for_previous(OVERLAP)
+    dtype: tl.constexpr = x_ptr.dtype.element_ty
     acc = tl.zeros([R, N], tl.float32)
     acc_up = tl.zeros([R, N], tl.float32)
     for column in tl.range(begin, begin + K // SPLITS, COLUMNS, num_stages=STAGES):
@@ -183,11 +214,14 @@ def _packed_rows_kernel(x_ptr, weight_ptr, scale_ptr, residual_ptr, out_ptr, par
                 then_up = _load_scales(scale_rows + up * GROUPS, later, K, GROUP)
         if SCALED:
             scale, scale_up = then, then_up
-        acc = _add_columns(acc, x_rows, weight_rows, scale, column, K, GROUP, COLUMNS, BITS, SCALED,
-                           WORDS, ASM)
+        weights = _load_weights(weight_rows, scale, column, dtype, COLUMNS, BITS, SCALED, WORDS,
+                                ASM)
+        xs = _load_inputs(x_tiles, x_rows, first_row, column, COLUMNS, BITS, WORDS, TMA)
+        acc = _add_columns(acc, weights, xs, scale, K, GROUP, SCALED)
         if GLU:
-            acc_up = _add_columns(acc_up, x_rows, weight_rows + up * BYTES, scale_up, column, K,
-                                  GROUP, COLUMNS, BITS, SCALED, WORDS, ASM)
+            weights = _load_weights(weight_rows + up * BYTES, scale_up, column, dtype, COLUMNS,
+                                    BITS, SCALED, WORDS, ASM)
+            acc_up = _add_columns(acc_up, weights, xs, scale_up, K, GROUP, SCALED)
         scale, scale_up = then, then_up
     is_last = True
     if SPLITS > 1:
@@ -237,7 +271,7 @@ def _widen_kernel(weight_ptr, scale_ptr, out_ptr, scale_row, K: tl.constexpr, GR
 
 def widen(weight: Tensor, scale: Tensor, out: Tensor) -> None:
     """Packed weights [outputs, bytes] times float16 scales [outputs, groups] -> out [outputs, K]:
-    more than MOST_ROWS rows are sooner multiplied with these by the library, but by gates."""
+    more than `most_packed_rows` are sooner multiplied with these by the library, but by gates."""
     outputs, k = out.shape
     bits = 8 if weight.dtype is torch.int8 else 4
     tile = min(2048, next_power_of_2(weight.shape[1]))
@@ -251,7 +285,8 @@ class PackedRows:
 
     def __init__(self, lanes: int, device: torch.device):
         tiles = lanes * triton.cdiv(_FEW_OUTPUTS, 32)
-        self._parts = torch.empty(_SPLITS * lanes * _FEW_OUTPUTS * _SPLIT_ROWS, device=device)
+        self._most_rows = most_packed_rows()
+        self._parts = torch.empty(_SPLITS * lanes * _FEW_OUTPUTS * self._most_rows, device=device)
         self._counters = torch.zeros(tiles, dtype=torch.int32, device=device)
 
     def __call__(self, x: Tensor, weight: Tensor, scale: Tensor, out: Tensor, *,
@@ -273,17 +308,21 @@ class PackedRows:
                                        size=x.element_size())
         columns = group if group < k else min(128, k & -k)
         tile = tuning.outputs // 2 if gated and tuning.outputs > 16 else tuning.outputs
-        is_split = (not gated and num_outputs < _FEW_OUTPUTS and rows <= _SPLIT_ROWS
-                    and k % (_SPLITS * columns) == 0)
+        is_split = (not gated and num_outputs < _FEW_OUTPUTS
+                    and rows <= min(tuning.rows, self._most_rows) and k % (_SPLITS * columns) == 0)
         splits = _SPLITS if is_split else 1
         grid = (triton.cdiv(rows, tuning.rows), triton.cdiv(num_outputs, tile), lanes * splits)
         words = tuning.words and columns * bits >= 512
         if words:
             weight = weight.view(torch.int32)
+        part = columns * bits // 8
+        is_described = tuning.descriptors and part % 8 == 0  # 16 bytes
+        x_tiles = TensorDescriptor(x, [lanes * rows, k], [k, 1],
+                                   [tuning.rows, part]) if is_described else x
         _packed_rows_kernel[grid](
-            x, weight, scale, out if residual is None else residual, out, self._parts,
+            x_tiles, x, weight, scale, out if residual is None else residual, out, self._parts,
             self._counters, rows, num_outputs, weight.stride(0), scale.stride(0), K=k, GROUP=group,
             BITS=bits, R=tile, N=tuning.rows, COLUMNS=columns, SPLITS=splits, STAGES=tuning.stages,
             AHEAD=_AHEAD, SCALED=tuning.scaled and group < k, WORDS=words, GLU=gated,
             RESIDUAL=residual is not None, ASM=not interpreted() and x.dtype is torch.bfloat16,
-            **options(tuning.warps, tuning.stages))
+            TMA=is_described, **options(tuning.warps, tuning.stages))

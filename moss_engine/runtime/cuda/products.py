@@ -8,7 +8,7 @@ from torch import Tensor
 from moss_engine.kernels.launch import interpreted
 from moss_engine.kernels.lm.few_rows import MOST_ROWS, FewRows, has_few_rows
 from moss_engine.kernels.lm.matvec import matvec
-from moss_engine.kernels.lm.packed_rows import PackedRows, widen
+from moss_engine.kernels.lm.packed_rows import PackedRows, most_packed_rows, widen
 from moss_engine.kernels.lm.rows import gate, quantise_rows, rescale, rms_norm
 from moss_engine.runtime.cuda.weights import LaneLinear, Weights
 
@@ -27,8 +27,8 @@ class Products:
     sums split in two nor a Triton product that ends in the gate is faster. Where float8 weights
     multiply more than one row, the rows are rounded to float8 as well, each with its own scale; up
     to 16 such rows are 15 % faster by our kernels, 64 of them 6 %. Weights of 8 and 4 bits multiply
-    up to 64 rows, and gates any number, in kernels of our own; more rows meet a copy widened to 16
-    bits, which costs less time than tiles that each widen the same weights.
+    up to 128 rows (`most_packed_rows`), and gates any number, in kernels of our own; more rows meet
+    a copy widened to 16 bits, which costs less time than tiles that each widen the same weights.
 
     Prefetching weights into the L2 cache while attention waits or a product ends does not pay: a
     step of one row on an H200 gained nothing from 4 or 8 MB and lost 5 % with 16.
@@ -97,7 +97,7 @@ class Products:
         if linear.is_packed:
             assert linear.scale is not None, "packed weights have scales"
             rms_norm(x, norm, self._eps, normed)
-            if x.shape[1] <= MOST_ROWS:
+            if x.shape[1] <= most_packed_rows():
                 self._packed_rows(normed, linear.weight, linear.scale, out, gated=True)
                 return
             gate_up = _view(self._gate_up, (*out.shape[:2], 2 * out.shape[2]))
@@ -148,7 +148,7 @@ class Products:
         weight, scale = linear.weight, linear.scale
         assert scale is not None, "packed weights have scales"
         shape = weight.shape[1], x.shape[2]
-        if x.shape[1] <= MOST_ROWS or shape[0] * shape[1] > self._widened_size:
+        if x.shape[1] <= most_packed_rows() or shape[0] * shape[1] > self._widened_size:
             self._packed_rows(x, weight, scale, out, residual=residual)
             return
         wide = _view(self._gate_up, shape)

@@ -27,15 +27,8 @@ from moss_engine.talk.answer import Say
 from moss_engine.talk.modes import talking_modes
 from moss_engine.talk.service import TalkingService
 from tests.endpoints.endpoint_support import MODEL, running
-from tests.endpoints.realtime.test_realtime import (
-    MANUAL,
-    QUESTION,
-    base64_of,
-    begin,
-    pcm_of,
-    until,
-    write,
-)
+from tests.endpoints.realtime.realtime_support import MANUAL, ask, begin, respond, until, write
+from tests.endpoints.realtime.test_realtime import QUESTION, base64_of, pcm_of
 from tests.talk.talk_support import READER, Written
 from tests.ui.page_support import INFO, PATIENCE_S, FakeService, Script, signal
 
@@ -86,8 +79,7 @@ async def test_one_field_that_cannot_be_had_leaves_the_others(connect):
 
 
 async def test_a_reply_is_made_by_instructions_before_anything_was_said(connect, service):
-    async with connect() as connection:
-        await begin(connection, {**MANUAL, "instructions": "You are kind."})
+    async with connect({**MANUAL, "instructions": "You are kind."}) as connection:
         for instructions in ("Greet the user.", "Say that it rains."):
             asked = {"instructions": instructions, "metadata": {"client_event_id": "1"}}
             await connection.send({"type": "response.create", "response": asked})
@@ -146,9 +138,7 @@ async def test_functions_are_called_and_what_they_gave_is_spoken_about():
     below = FakeService(Script(seconds=0.4, first_s=0.01, rtf=0.01), READER)
     async with connected(TalkingService(below, info, brain)) as connection:
         await begin(connection, {**MANUAL, "instructions": "Help.", "tools": [TOOL]})
-        await write(connection, "What is up there?")
-        await connection.response.create()
-        events = await until(connection, "response.done")
+        events = await ask(connection, "What is up there?")
         assert [e.type for e in events if "conversation" not in e.type] == [
             "response.created", "response.output_item.added",
             "response.function_call_arguments.delta", "response.function_call_arguments.done",
@@ -161,8 +151,7 @@ async def test_functions_are_called_and_what_they_gave_is_spoken_about():
         output = {"type": "function_call_output", "call_id": "call_1", "output": "bird"}
         await connection.conversation.item.create(item=output)
         await until(connection, "conversation.item.done")
-        await connection.response.create()
-        events = await until(connection, "response.done")
+        events = await respond(connection)
         assert events[-1].response.output[0].content[0].transcript == "A bird."
         assert len(pcm_of(events)) > 0
     assert brain.asked[0].tools.functions[0].name == "look" and brain.asked[0].system == "Help."
@@ -185,15 +174,13 @@ async def test_a_telephone_hears_and_is_heard(connect, service, kind, law):
     tone = to_pcm16(0.5 * np.sin(2 * np.pi * 700 * np.arange(24_000) / 24_000))
     called = g711.encode(soxr.resample(tone, 24_000, 8000), law)
     settings = {"input_audio_format": kind, "output_audio_format": kind, "turn_detection": None}
-    async with connect() as connection:
-        await begin(connection, settings)
+    async with connect(settings) as connection:
         for start in range(0, len(called), 160):
             block = base64.b64encode(called[start : start + 160]).decode()
             await connection.input_audio_buffer.append(audio=block)
         await connection.input_audio_buffer.commit()
         await until(connection, "conversation.item.done")
-        await connection.response.create()
-        events = await until(connection, "response.done")
+        events = await respond(connection)
     assert events[-1].response.audio.output.format.type == f"audio/pcm{law[0].replace('m', 'u')}"
     wave, rate_hz = service.encoded[-1]
     assert abs(len(wave) / rate_hz - 1) < 0.01
@@ -301,11 +288,8 @@ async def test_who_says_nothing_for_long_is_asked(connect, service, monkeypatch)
     pytest.importorskip("silero_vad")
     service.script = Script(seconds=1.0, first_s=0.5, rtf=0.02)
     detection = {"type": "server_vad", "idle_timeout_ms": 1000}
-    async with connect() as connection:
-        await begin(connection, {"audio": {"input": {"turn_detection": detection}}})
-        await write(connection)
-        await connection.response.create()
-        await until(connection, "response.done")
+    async with connect({"audio": {"input": {"turn_detection": detection}}}) as connection:
+        await ask(connection)
         begun_s = asyncio.get_running_loop().time()
         events = await until(connection, "response.created")
         waited_s = asyncio.get_running_loop().time() - begun_s
@@ -317,11 +301,8 @@ async def test_who_says_nothing_for_long_is_asked(connect, service, monkeypatch)
 
 
 async def test_words_of_an_answer_come_with_their_times(connect, service):
-    async with connect() as connection:
-        await begin(connection)
-        await write(connection, "One two three four five six.")
-        await connection.response.create()
-        events = await until(connection, "response.done")
+    async with connect(MANUAL) as connection:
+        events = await ask(connection, "One two three four five six.")
     deltas = [e for e in events if e.type == "response.output_audio_transcript.delta"]
     starts = [e.model_extra["start_ms"] for e in deltas]
     assert starts == sorted(starts) and starts[0] == 0 and starts[-1] < 1200

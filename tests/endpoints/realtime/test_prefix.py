@@ -9,7 +9,7 @@ from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
 from moss_engine.endpoints import server
 from tests.endpoints.endpoint_support import MODEL, running
-from tests.endpoints.realtime.test_realtime import begin, until, write
+from tests.endpoints.realtime.realtime_support import ask, begin, until
 
 HEARD_MS = 1500
 
@@ -30,10 +30,8 @@ def url(tmp_path_factory):
     service.close()
 
 
-async def ask(connection):
-    await write(connection, "What is there to see from here?")
-    await connection.response.create(response={"max_output_tokens": 60})
-    return (await until(connection, "response.done"))[-1].response
+QUESTION = "What is there to see from here?"
+LIMITS = {"max_output_tokens": 60}
 
 
 async def test_a_cut_answer_is_found_in_the_cache(url, monkeypatch):
@@ -43,13 +41,13 @@ async def test_a_cut_answer_is_found_in_the_cache(url, monkeypatch):
         client.realtime.connect(model=MODEL) as connection,
     ):
         await begin(connection)
-        first = await ask(connection)
+        first = (await ask(connection, QUESTION, response=LIMITS))[-1].response
         assert first.usage.output_tokens > 40
         await connection.conversation.item.truncate(
             item_id=first.output[0].id, content_index=0, audio_end_ms=HEARD_MS
         )
         await until(connection, "conversation.item.truncated")
-        second = await ask(connection)
+        second = (await ask(connection, QUESTION, response=LIMITS))[-1].response
     heard_rows = HEARD_MS * 12.5 // 1000
     cached = second.usage.input_token_details.cached_tokens
     known = first.usage.input_tokens + heard_rows

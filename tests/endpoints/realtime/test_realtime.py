@@ -25,9 +25,9 @@ from moss_engine.endpoints.realtime import conversation, listening
 from moss_engine.endpoints.realtime.connection import Connection, converse
 from moss_engine.endpoints.server import Server
 from tests.endpoints.endpoint_support import MODEL
+from tests.endpoints.realtime.realtime_support import MANUAL, ask, respond, until, write
 from tests.ui.page_support import INFO, PATIENCE_S, RATE_HZ, FakeReply, Script, signal, soon
 
-MANUAL = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
 SPOKEN = [
     "response.created", "response.output_item.added", "conversation.item.added",
     "response.content_part.added", "response.output_audio.done",
@@ -39,34 +39,6 @@ NUM_FLOOD = 2000
 TABLES = Path(__file__).parents[1] / "bodies.json"
 WRONG = json.loads(TABLES.read_text(encoding="utf-8"))["wrong events"]
 """Events, which field is wrong, and a pattern of the sentence that says so."""
-
-
-async def until(connection, *kinds: str) -> list:
-    """All events up to the first of these kinds."""
-    events = []
-
-    async def follow() -> None:
-        async for event in connection:
-            events.append(event)
-            if event.type in kinds:
-                return
-
-    await asyncio.wait_for(follow(), PATIENCE_S)
-    return events
-
-
-async def begin(connection, session: dict = MANUAL) -> None:
-    await until(connection, "session.created")
-    await connection.session.update(session=session)
-    await until(connection, "session.updated")
-
-
-async def write(connection, text: str = "How are you?") -> str:
-    content = [{"type": "input_text", "text": text}]
-    await connection.conversation.item.create(
-        item={"type": "message", "role": "user", "content": content}
-    )
-    return (await until(connection, "conversation.item.done"))[-1].item.id
 
 
 def pcm_of(events: list) -> np.ndarray:
@@ -94,11 +66,9 @@ async def test_a_session_tells_what_holds(connect, monkeypatch, melody, vad):
 
 
 async def test_a_written_question_is_answered_by_sound(connect, service):
-    async with connect() as connection:
-        await begin(connection)
+    async with connect(MANUAL) as connection:
         asked = await write(connection)
-        await connection.response.create()
-        events = await until(connection, "response.done")
+        events = await respond(connection)
     deltas = {"response.output_audio.delta", "response.output_audio_transcript.delta"}
     assert [event.type for event in events if event.type not in deltas] == SPOKEN
     sent = to_pcm16(signal(1.2, seed=service.requests[-1].sampling.seed % 50))
@@ -113,11 +83,8 @@ async def test_a_written_question_is_answered_by_sound(connect, service):
 
 
 async def test_a_question_is_answered_by_text(connect, service):
-    async with connect() as connection:
-        await begin(connection, {**MANUAL, "output_modalities": ["text"]})
-        await write(connection)
-        await connection.response.create(response={"metadata": {"mine": "1"}})
-        events = await until(connection, "response.done")
+    async with connect({**MANUAL, "output_modalities": ["text"]}) as connection:
+        events = await ask(connection, response={"metadata": {"mine": "1"}})
     assert events[-1].response.metadata == {"mine": "1"}
     words = [e.delta for e in events if e.type == "response.output_text.delta"]
     assert "".join(words) == "How are you?" and service.requests[-1].mode == "write"
@@ -125,8 +92,7 @@ async def test_a_question_is_answered_by_text(connect, service):
 
 
 async def test_audio_is_committed_by_hand(connect, service):
-    async with connect() as connection:
-        await begin(connection)
+    async with connect(MANUAL) as connection:
         for start in range(0, len(QUESTION), 4800):
             block = QUESTION[start : start + 4800]
             await connection.input_audio_buffer.append(audio=base64_of(block))
@@ -136,8 +102,7 @@ async def test_audio_is_committed_by_hand(connect, service):
             "input_audio_buffer.committed", "conversation.item.added", "conversation.item.done",
         ]  # fmt: skip
         assert events[0].item_id == events[-1].item.id
-        await connection.response.create()
-        await until(connection, "response.done")
+        await respond(connection)
     wave, rate_hz = service.encoded[-1]
     assert rate_hz == RATE_HZ and np.array_equal(wave * 32768, QUESTION)
     request = service.requests[-1]
@@ -145,12 +110,9 @@ async def test_audio_is_committed_by_hand(connect, service):
 
 
 async def test_an_earlier_answer_is_history(connect, service):
-    async with connect() as connection:
-        await begin(connection)
+    async with connect(MANUAL) as connection:
         for _ in range(2):
-            await write(connection)
-            await connection.response.create()
-            await until(connection, "response.done")
+            await ask(connection)
     roles = [message.role for message in service.requests[-1].messages]
     assert roles == ["user", "assistant", "user"]
     assert service.requests[-1].messages[1].content == Text("How are you?")  # it tells no rows
@@ -158,8 +120,7 @@ async def test_an_earlier_answer_is_history(connect, service):
 
 async def test_a_response_is_cancelled(connect, service):
     service.script = Script(seconds=20.0, rtf=0.5)
-    async with connect() as connection:
-        await begin(connection)
+    async with connect(MANUAL) as connection:
         await write(connection)
         await connection.response.create()
         await until(connection, "response.output_audio.delta")
@@ -176,11 +137,8 @@ async def test_a_response_is_cancelled(connect, service):
 
 
 async def test_what_was_not_heard_is_cut(connect, service):
-    async with connect() as connection:
-        await begin(connection)
-        await write(connection)
-        await connection.response.create()
-        item = (await until(connection, "response.done"))[-1].response.output[0]
+    async with connect(MANUAL) as connection:
+        item = (await ask(connection))[-1].response.output[0]
         await connection.conversation.item.truncate(
             item_id=item.id, content_index=0, audio_end_ms=90
         )
@@ -200,8 +158,7 @@ async def test_what_was_not_heard_is_cut(connect, service):
 
 
 async def test_items_are_put_read_and_deleted(connect, service):
-    async with connect() as connection:
-        await begin(connection)
+    async with connect(MANUAL) as connection:
         first = await write(connection, "One.")
         content = [{"type": "output_text", "text": "Two."}]
         item = {"id": "mine", "type": "message", "role": "assistant", "content": content}
@@ -211,8 +168,7 @@ async def test_items_are_put_read_and_deleted(connect, service):
         await connection.conversation.item.retrieve(item_id="mine")
         item = (await until(connection, "conversation.item.retrieved"))[-1].item
         assert item.content[0].text == "Two."
-        await connection.response.create(response={"output_modalities": ["text"]})
-        await until(connection, "response.done")
+        await respond(connection, response={"output_modalities": ["text"]})
         contents = [message.content for message in service.requests[-1].messages]
         assert contents == [Text("One."), Text("Two."), Text("Three.")]
         await connection.conversation.item.delete(item_id="mine")
@@ -223,11 +179,8 @@ async def test_items_are_put_read_and_deleted(connect, service):
 
 async def test_a_failure_is_the_response_s_status(connect, service):
     service.script = Script(error=EngineFaultError("It failed; start again."))
-    async with connect() as connection:
-        await begin(connection)
-        await write(connection)
-        await connection.response.create()
-        response = (await until(connection, "response.done"))[-1].response
+    async with connect(MANUAL) as connection:
+        response = (await ask(connection))[-1].response
     assert response.status == "failed" and response.status_details.error.code == "E_ENGINE"
 
 
@@ -241,11 +194,8 @@ async def test_noise_behind_an_answer_does_not_ask_again(connect, service, monke
         assert response.status_details.error.code == "nothing_said"
         assert "speak louder" in response.status_details.error.message
 
-    async with connect() as connection:
-        await begin(connection)
-        await write(connection)
-        await connection.response.create()
-        await until(connection, "response.done")
+    async with connect(MANUAL) as connection:
+        await ask(connection)
         monkeypatch.setattr(service, "encode", not_understood)
         await connection.input_audio_buffer.append(audio=base64_of(np.ones(9600, np.int16)))
         await connection.input_audio_buffer.commit()
@@ -254,9 +204,7 @@ async def test_noise_behind_an_answer_does_not_ask_again(connect, service, monke
         await refused(connection)
         await connection.response.create()
         await refused(connection)
-        await write(connection)
-        await connection.response.create()
-        assert (await until(connection, "response.done"))[-1].response.status == "completed"
+        assert (await ask(connection))[-1].response.status == "completed"
     assert len(service.requests) == 2
 
 
@@ -274,8 +222,7 @@ def lingering_behind(told: str):
 
 async def test_the_next_response_may_be_asked_for_as_soon_as_one_is_done(connect, monkeypatch):
     monkeypatch.setattr(Connection, "_emit", lingering_behind("response.done"))
-    async with connect() as connection:
-        await begin(connection)
+    async with connect(MANUAL) as connection:
         await write(connection)
         for _ in range(2):
             await connection.response.create()
@@ -284,15 +231,11 @@ async def test_the_next_response_may_be_asked_for_as_soon_as_one_is_done(connect
 
 
 async def test_a_response_may_be_without_the_session_s_limits(connect, service):
-    async with connect() as connection:
-        limits = {**MANUAL, "max_output_tokens": 20, "instructions": "Be brief."}
-        await begin(connection, limits)
-        await write(connection)
-        await connection.response.create(response={"max_output_tokens": "inf", "instructions": ""})
-        response = (await until(connection, "response.done"))[-1].response
-        assert response.max_output_tokens == "inf"
-        await connection.response.create()
-        assert (await until(connection, "response.done"))[-1].response.max_output_tokens == 20
+    limits = {**MANUAL, "max_output_tokens": 20, "instructions": "Be brief."}
+    async with connect(limits) as connection:
+        events = await ask(connection, response={"max_output_tokens": "inf", "instructions": ""})
+        assert events[-1].response.max_output_tokens == "inf"
+        assert (await respond(connection))[-1].response.max_output_tokens == 20
     free, limited = service.requests
     assert free.sampling.max_rows > limited.sampling.max_rows == 20
     assert [message.role for message in free.messages] == ["user"]
@@ -303,11 +246,8 @@ async def test_an_answer_without_room_for_its_item_is_stopped(connect, monkeypat
     stopped: list[str] = []
     monkeypatch.setattr(FakeReply, "cancel", lambda reply: stopped.append(reply.request_id))
     monkeypatch.setattr(conversation, "MAX_ITEMS", 1)
-    async with connect() as connection:
-        await begin(connection)
-        await write(connection)
-        await connection.response.create()
-        response = (await until(connection, "response.done"))[-1].response
+    async with connect(MANUAL) as connection:
+        response = (await ask(connection))[-1].response
         assert response.status == "failed"
         assert response.status_details.error.code == "too_many_items"
         assert len(stopped) == 1
@@ -327,8 +267,7 @@ async def test_no_more_recordings_wait_than_are_held(connect, service, monkeypat
     item = {"id": "mine", "type": "message", "role": "user", "content": content}
     monkeypatch.setattr(listening, "MAX_WAITING", 2)
     monkeypatch.setattr(service, "encode", encode)
-    async with connect() as connection:
-        await begin(connection)
+    async with connect(MANUAL) as connection:
         for _ in range(2):
             await connection.conversation.item.create(item=item)
             await connection.conversation.item.delete(item_id="mine")
@@ -336,15 +275,12 @@ async def test_no_more_recordings_wait_than_are_held(connect, service, monkeypat
         error = (await until(connection, "error"))[-1].error
         assert error.code == "E_BUSY" and asked == [1, 2]
         may.set()
-        await write(connection)
-        await connection.response.create()
-        assert (await until(connection, "response.done"))[-1].response.status == "completed"
+        assert (await ask(connection))[-1].response.status == "completed"
 
 
 async def test_hanging_up_stops_the_reply(connect, service):
     service.script = Script(seconds=20.0, rtf=0.5)
-    async with connect() as connection:
-        await begin(connection)
+    async with connect(MANUAL) as connection:
         await write(connection)
         await connection.response.create()
         await until(connection, "response.output_audio.delta")
@@ -354,8 +290,7 @@ async def test_hanging_up_stops_the_reply(connect, service):
 
 @pytest.mark.parametrize(("event", "param", "sentence"), WRONG)
 async def test_what_is_wrong_is_named_and_the_session_goes_on(connect, event, param, sentence):
-    async with connect() as connection:
-        await begin(connection)
+    async with connect(MANUAL) as connection:
         await connection.send({**event, "event_id": "mine"})
         error = (await until(connection, "error"))[-1].error
         assert error.param == param and error.event_id == "mine"
@@ -367,8 +302,8 @@ async def test_who_leaves_at_once_leaves_nothing_behind(connect, caplog):
     for _ in range(10):
         async with connect():
             pass
-    async with connect() as connection:
-        await begin(connection)
+    async with connect(MANUAL):
+        pass
     assert not [record for record in caplog.records if record.exc_info]
 
 
@@ -468,11 +403,8 @@ async def test_many_talk_at_once_and_hear_their_events_in_order(connect, service
     service.script = Script(seconds=1.0, rtf=0.5)
 
     async def talk() -> list[str]:
-        async with connect() as connection:
-            await begin(connection)
-            await write(connection)
-            await connection.response.create()
-            return [event.type for event in await until(connection, "response.done")]
+        async with connect(MANUAL) as connection:
+            return [event.type for event in await ask(connection)]
 
     deltas = {"response.output_audio.delta", "response.output_audio_transcript.delta"}
     for kinds in await asyncio.gather(*(talk() for _ in range(16))):

@@ -14,9 +14,11 @@ from moss_engine.endpoints.realtime.conversation import Item
 from moss_engine.endpoints.realtime.listening import Listening
 from moss_engine.endpoints.realtime.wire import RATE_HZ
 from tests.audio.test_turn_taking import SAMPLE
-from tests.endpoints.realtime.test_realtime import base64_of, begin, lingering_behind, until
+from tests.endpoints.realtime.realtime_support import MANUAL, until
+from tests.endpoints.realtime.test_realtime import base64_of, lingering_behind
 from tests.ui.page_support import CODE_SAMPLES, IDS, INFO, Row, Script, soon
 
+pytest.importorskip("silero_vad")
 WRITTEN = {
     "type": "message", "role": "user", "content": [{"type": "input_text", "text": "And this?"}]
 }  # fmt: skip
@@ -37,8 +39,6 @@ async def send(connection, pcm: np.ndarray, block: int = 4800) -> None:
 
 
 async def test_a_turn_is_found_understood_and_answered(connect, service, said):
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("silero_vad")
     async with connect() as connection:
         await until(connection, "session.created")
         await send(connection, said)
@@ -55,8 +55,6 @@ async def test_a_turn_is_found_understood_and_answered(connect, service, said):
 
 
 async def test_a_question_in_one_piece_is_heard_whole(connect, service, said):
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("silero_vad")
     async with connect() as connection:
         await until(connection, "session.created")
         await send(connection, np.concatenate([PAUSE, said]), 10**7)
@@ -66,8 +64,6 @@ async def test_a_question_in_one_piece_is_heard_whole(connect, service, said):
 
 
 async def test_talking_interrupts_the_answer(connect, service, said, monkeypatch):
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("silero_vad")
     service.script = Script(seconds=30.0, rtf=0.5)
     lingering = lingering_behind("input_audio_buffer.speech_started")
     monkeypatch.setattr(Connection, "_emit", lingering)
@@ -114,7 +110,6 @@ async def found_and_asked_for(connection, said, begun) -> None:
 async def test_a_turn_that_is_asked_for_while_it_is_recognised_is_answered_once(
     connect, service, said, slow_ears
 ):
-    pytest.importorskip("silero_vad")
     begun, may = slow_ears
     async with connect() as connection:
         await found_and_asked_for(connection, said, begun)
@@ -128,7 +123,6 @@ async def test_a_turn_that_is_asked_for_while_it_is_recognised_is_answered_once(
 async def test_a_response_that_waits_for_its_turn_to_be_recognised_is_cancelled_at_once(
     connect, service, said, slow_ears
 ):
-    pytest.importorskip("silero_vad")
     begun, may = slow_ears
     async with connect() as connection:
         await found_and_asked_for(connection, said, begun)
@@ -143,7 +137,6 @@ async def test_a_response_that_waits_for_its_turn_to_be_recognised_is_cancelled_
 async def test_hanging_up_while_a_turn_is_recognised_gives_the_place_back(
     connect, service, said, slow_ears, monkeypatch
 ):
-    pytest.importorskip("silero_vad")
     begun, may = slow_ears
     left = []
     close = Listening.close
@@ -157,8 +150,6 @@ async def test_hanging_up_while_a_turn_is_recognised_gives_the_place_back(
 
 
 async def test_turns_that_interrupt_nothing_are_answered_one_after_another(connect, service, said):
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("silero_vad")
     service.script = Script(seconds=2.0, rtf=0.4)
     detection = {"type": "server_vad", "interrupt_response": False}
     session = {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
@@ -178,8 +169,7 @@ async def test_turns_that_interrupt_nothing_are_answered_one_after_another(conne
 
 
 async def test_a_buffer_nobody_commits_is_bounded(connect):
-    async with connect() as connection:
-        await begin(connection)
+    async with connect(MANUAL) as connection:
         await send(
             connection, np.ones(round((INFO.max_speech_s + 0.5) * RATE_HZ), np.int16), 48_000
         )

@@ -17,11 +17,10 @@ from moss_engine.audio import turn_judge
 from moss_engine.endpoints.realtime.wire import RATE_HZ
 from tests.audio.test_turn_taking import SAMPLE
 from tests.endpoints.endpoint_support import MODEL, running
-from tests.endpoints.realtime.test_realtime import until, write
+from tests.endpoints.realtime.realtime_support import respond, until, write
 from tests.endpoints.realtime.test_talking import PAUSE, send
 from tests.ui.page_support import INFO, FakeService, Script, soon
 
-pytest.importorskip("onnxruntime")
 pytest.importorskip("silero_vad")
 WHOLE = "Tell me a joke."
 SHORT_PAUSE, END = PAUSE[: round(0.5 * RATE_HZ)], PAUSE[: round(0.75 * RATE_HZ)]
@@ -260,6 +259,5 @@ async def test_a_turn_is_left_to_the_client_that_answers_itself(talk, ears, spok
         await speak(connection, np.concatenate([spoken, PAUSE]))
         await until(connection, "input_audio_buffer.committed")
         assert ears.requests == []
-        await connection.response.create()
-        await until(connection, "response.done")
+        await respond(connection)
     assert len(ears.requests) == 1

@@ -1,0 +1,49 @@
+"""What a realtime client does again and again."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.ui.page_support import PATIENCE_S
+
+MANUAL = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+
+
+async def until(connection, *kinds: str) -> list:
+    """All events up to the first of these kinds."""
+    events = []
+
+    async def follow() -> None:
+        async for event in connection:
+            events.append(event)
+            if event.type in kinds:
+                return
+
+    await asyncio.wait_for(follow(), PATIENCE_S)
+    return events
+
+
+async def begin(connection, session: dict = MANUAL) -> None:
+    await until(connection, "session.created")
+    await connection.session.update(session=session)
+    await until(connection, "session.updated")
+
+
+async def write(connection, text: str = "How are you?") -> str:
+    content = [{"type": "input_text", "text": text}]
+    await connection.conversation.item.create(
+        item={"type": "message", "role": "user", "content": content}
+    )
+    return (await until(connection, "conversation.item.done"))[-1].item.id
+
+
+async def ask(connection, *text: str, **how) -> list:
+    """As `respond`, behind what is written now."""
+    await write(connection, *text)
+    return await respond(connection, **how)
+
+
+async def respond(connection, **how) -> list:
+    """All events of an answer."""
+    await connection.response.create(**how)
+    return await until(connection, "response.done")

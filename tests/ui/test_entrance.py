@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from functools import partial
+from threading import Event
 from urllib.parse import urlencode
 
 import brotli
@@ -390,14 +392,23 @@ async def test_everything_else_passes_as_it_is(answer):
     assert b"vary" not in headers and body == b"".join(answer.get("pieces", (TEXT,)))
 
 
-async def test_the_same_text_is_compressed_once_and_kept(monkeypatch):
-    made, texts = [], Texts(lambda body: body.replace(b"says", b"speaks"))
-    monkeypatch.setitem(asgi.COMPRESS, "br", lambda body: made.append(body) or b"small")
-    for _ in range(3):
+async def test_the_first_do_not_wait_until_a_text_is_as_small_as_it_will_be_kept(monkeypatch):
+    may, made, texts = Event(), [], Texts(lambda body: body.replace(b"says", b"speaks"))
+
+    def compressed(body: bytes, hastily: bool) -> bytes:
+        made.append(hastily)
+        return b"hasty" if hastily else may.wait(9.0) and b"small"
+
+    monkeypatch.setitem(asgi.COMPRESS, "br", compressed)
+    assert (await sent(by=texts))[1] == b"hasty"
+    may.set()
+    rewritten = TEXT.replace(b"says", b"speaks")
+    assert await asyncio.to_thread(asgi.smallest(rewritten, "br").result, 9.0) == b"small"
+    for _ in range(2):
         assert (await sent(by=texts))[1] == b"small"
-    assert made == [TEXT.replace(b"says", b"speaks")]
+    assert sorted(made) == [False, True]
     _, plain = await sent(by=texts, accepts=b"")
-    assert plain == TEXT.replace(b"says", b"speaks"), "the document is rewritten"
+    assert plain == rewritten, "the document is rewritten"
 
 
 async def test_files_whose_name_changes_with_them_are_kept_for_good():

@@ -7,6 +7,7 @@ import gzip
 import re
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
@@ -26,10 +27,11 @@ NAMING = (b"host", b"x-forwarded-host", b"x-forwarded-proto", b"x-gradio-server"
 TEXT_KINDS = (b"text/", b"application/j")
 FOR_GOOD = b"public, max-age=31536000, immutable"
 NO_NEED = (b"etag", b"last-modified", b"accept-ranges")  # of what is never asked for again
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "br": lambda body: brotli.compress(body, quality=11),
-    "gzip": lambda body: gzip.compress(body, 9, mtime=0),
+COMPRESS: dict[str, Callable[[bytes, bool], bytes]] = {  # in haste, or as small as can be
+    "br": lambda body, hastily: brotli.compress(body, quality=5 if hastily else 11),
+    "gzip": lambda body, hastily: gzip.compress(body, 6 if hastily else 9, mtime=0),
 }
+_COMPRESSING = ThreadPoolExecutor(1, "compress")
 
 
 class Refused(Exception):
@@ -101,8 +103,9 @@ def with_headers(send: Any, headers: dict[bytes, bytes]) -> Any:
 
 class Texts:
     """The page's document, style sheets and modules: each is one text, compressed for who can read
-    that. Gradio compresses its files anew for every visitor and in haste. Here it is done once and
-    well, and kept. `rewrite` makes this page's document of Gradio's. Used on one event loop."""
+    that. Gradio compresses its files anew for every visitor and in haste. Here it is done in haste
+    for the first alone, and once well for the others, and kept. `rewrite` makes this page's
+    document of Gradio's. Used on one event loop."""
 
     def __init__(self, rewrite: Callable[[bytes], bytes] | None = None) -> None:
         self._rewrite = rewrite
@@ -156,10 +159,16 @@ class Texts:
         await send({"type": "http.response.body", "body": body})
 
 
+def compress(body: bytes, how: str) -> bytes:
+    """As small as can be once that is made; the first who asks do not wait for it."""
+    small = smallest(body, how)
+    return small.result() if small.done() else COMPRESS[how](body, True)
+
+
 @lru_cache(maxsize=KEPT_COMPRESSED)
-def compress(body: bytes, how: str = "br") -> bytes:
-    """As small as can be, which may take a tenth of a second, and kept."""
-    return COMPRESS[how](body)
+def smallest(body: bytes, how: str) -> Future[bytes]:
+    """Made once, which may take a tenth of a second, and kept."""
+    return _COMPRESSING.submit(COMPRESS[how], body, False)
 
 
 async def _asked(app: Any, scope: dict[str, Any], receive: Any) -> tuple[dict[str, Any], bytes]:

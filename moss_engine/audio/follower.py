@@ -157,6 +157,11 @@ class Follower:
         return self._turn.talking
 
     @property
+    def may_begin(self) -> bool:
+        """Whether the last frame was speech, though not enough of it to begin a turn."""
+        return not self.talking and self._turn.run_s > 0.0
+
+    @property
     def spoken_s(self) -> float:
         return self._turn.spoken_s
 

@@ -222,7 +222,8 @@ class Tab:
     ) -> None:
         """Every message of a reply as its tab takes them; the conversation once it is accepted and
         once it is over."""
-        wire, accepted = Wire(str(event.get("sound", "pcm"))), False
+        wire = Wire(str(event.get("sound", "pcm")))
+        telling: asyncio.Task[None] | None = None  # that it was accepted, beside its first sound
         if before:
             await asyncio.wait(before)
             await self._tell_conversation()
@@ -231,14 +232,14 @@ class Tab:
                 async for message in messages:
                     news, sound = wire.pack(message)
                     self.tell("response.update", sound, **news)
-                    if message["now_s"] is not None and not accepted:
-                        accepted = True
-                        await self._tell_conversation()
+                    if message["now_s"] is not None and telling is None:
+                        telling = self._do(self._tell_conversation())
         except MossError as error:
             self.tell("error", message=str(error))
         finally:
             wire.close()
-        if accepted:
+        if telling is not None:
+            await telling
             await self._tell_conversation()
 
     def _answer(self, event: dict[str, Any]) -> Messages:

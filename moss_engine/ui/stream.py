@@ -78,9 +78,11 @@ async def messages(
             reply.acknowledge(turn.heard_samples() if paced else turn.num_made)
             taking = taking or asyncio.ensure_future(anext(events))
             due = False
-            if (await asyncio.wait({taking}, timeout=TICK_S))[0]:
-                done, taking = taking, None
-                due = turn.fold(done.result())
+            await asyncio.wait({taking}, timeout=TICK_S)
+            while taking is not None and taking.done():  # all that is there goes together
+                due = turn.fold(taking.result()) or due
+                taking = None if turn.over else asyncio.ensure_future(anext(events))
+                await asyncio.sleep(0)
             waited_s = time.monotonic() - sent_s
             regular = waited_s >= TICK_S and turn.has_written
             if due or turn.over or regular or waited_s >= SILENCE_S:

@@ -25,7 +25,7 @@ SPOKEN = "#mode-notes [data-input=speech][data-output=speech]"
 WATCH = """(loud) => {
   window.seen = {
     starts: [], asked: [], silences: [], underruns: 0, before: 0, loud: 0, onset: 0, onsets: 0,
-    run: null,
+    run: null, held: null, goings: 0,
   };
   const listener = recorder.capture.listener;
   recorder.capture.listener = (pcm, level, played) => {
@@ -42,22 +42,31 @@ WATCH = """(loud) => {
   const { player } = liveAudio;
   const hold = player.hold.bind(player);
   player.hold = (held) => {
-    if (held) seen.silences.push(performance.now() - seen.onset);
+    if (held) seen.held = performance.now();
+    else if (seen.held) seen.goings += 1;
+    if (!held) seen.held = null;
     hold(held);
   };
+  const stop = liveAudio.stop;
+  liveAudio.stop = () => {
+    if (seen.held) seen.silences.push(seen.held - seen.onset);
+    seen.held = null;
+    stop();
+  };
   setInterval(() => {
-    const { run, firstMs, latencyMs, underruns } = liveAudio.state;
+    const { run, firstMs, underruns } = liveAudio.state;
     seen.underruns += Math.max(0, (underruns || 0) - seen.before);
     seen.before = underruns || 0;
     if (!run || run === seen.run || !firstMs) return;
     seen.run = run;
-    seen.starts.push(firstMs + latencyMs - seen.loud);
+    seen.starts.push(firstMs + player.outputLatencyMs - seen.loud);
     seen.asked.push(seen.onsets - 1);
   }, 10);
 }"""
 """Of a conversation by voice: `starts` from the last loud block of a question to the answer's first
-sample at the loudspeaker, which question was `asked`, by its number, and `silences` from the first
-loud block of a voice to its silence."""
+sample at the loudspeaker, which question was `asked`, by its number, `silences` from the first loud
+block of a voice to the silence of an answer that it stopped, and `goings` on of one that it did
+not."""
 
 
 def tools() -> tuple[Any, Any]:

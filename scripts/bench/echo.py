@@ -128,12 +128,12 @@ class Visit:
                 answering=True,
                 saying=answer.around(at / RATE_HZ) if held else "",
             )
-            if found.talking and not held:
+            if (found.talking or found.begins) and not held:
                 held = True
                 self.counts["hesitations"] += 1
             if held and (found.utterance or (found.talking and found.sure)):
                 return self.seconds - begun_s
-            held = held and found.talking
+            held = held and (found.talking or found.begins)
         return None
 
     async def pause(self) -> None:

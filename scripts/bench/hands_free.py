@@ -10,6 +10,7 @@ With --tabs all listen to the same microphone, and talk at the same time.
     unanswered    questions behind which no answer sounded
     interrupted   questions over an answer that sounded
     silence       from their first loud block to the answer falling silent
+    went_on       answers that fell silent and went on, as nobody spoke to stop them
     underruns     where an answer stopped because its next sound was not there
     memory_mb     what the process holds at the end, which is the program's and this one
 """
@@ -59,7 +60,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, report: Report) -> None:
     report.go_on()
-    nothing = {"starts": [], "asked": [], "silences": [], "unanswered": 0, "underruns": 0}
+    nothing = {"starts": [], "asked": [], "silences": []}
+    nothing |= {"unanswered": 0, "underruns": 0, "goings": 0}
     seen = nothing | report.values.get("seen", {})
     report.add(machine=machine(), tabs=args.tabs)
     with open_service() as client:
@@ -86,7 +88,8 @@ def run(args: argparse.Namespace, report: Report) -> None:
             seen["asked"] += [QUESTIONS[number % len(QUESTIONS)] for number in numbers]
             seen["silences"] += [round(ms, 1) for ms in found["silences"]]
             seen["unanswered"] += max(numbers, default=-1) + 1 - len(set(numbers))
-            seen["underruns"] += found["underruns"]
+            for name in ("underruns", "goings"):
+                seen[name] += found[name]
     times = dict.fromkeys(seen["asked"])
     for text in times:
         waited = [ms for ms, to in zip(seen["starts"], seen["asked"], strict=True) if to == text]
@@ -98,6 +101,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
         unanswered=seen["unanswered"],
         interrupted=len(seen["silences"]),
         **(spread("silence", seen["silences"]) if seen["silences"] else {}),
+        went_on=seen["goings"],
         underruns=seen["underruns"],
         memory_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         seen=seen,

@@ -29,10 +29,11 @@ BEHIND = "The server is too busy to listen; say it again in a moment."
 class BlockResult:
     """What a block brought about: whether somebody is talking, the recording that it completed, and
     `text`, what was understood so far. The last word of what it completed ended `silent_s` before
-    its end. `pauses`: whoever talks is silent, and may be done. While the page answers, `sure` says
-    that somebody means to interrupt it."""
+    its end. `pauses`: whoever talks is silent, and may be done. While the page answers, `begins` says
+    that somebody may be about to talk, and `sure` that she means to interrupt it."""
 
     talking: bool = False
+    begins: bool = False
     utterance: str = ""
     seconds: float = 0.0
     text: str = ""
@@ -208,6 +209,7 @@ class Microphone:
         return replace(
             told,
             talking=follower.talking,
+            begins=self.page.answering and follower.may_begin,
             seconds=told.seconds or follower.length_s,
             text=floor.hearing.turn.text or "",
             sure=floor.is_sure,

@@ -63,6 +63,7 @@ class LiveAudioRing extends AudioWorkletProcessor {
       this.ended = true;
     } else if (message.held !== undefined) {
       if (message.held && !this.held) this.tail = this.fading();
+      if (!message.held && this.held) this.rampIn = this.fade;
       this.held = message.held;
     } else if (message.reset) {
       this.leave();

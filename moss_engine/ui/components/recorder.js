@@ -280,13 +280,14 @@ function heard(answer, last) {
   seconds = answer.seconds;
   words = answer.text;
   pauses = answer.pauses;
+  const over = answer.talking || answer.begins; // an answer, perhaps
+  if (state === "listening" && over && !held && BUSY.includes(live)) hold();
   if (state === "listening" && answer.talking) {
     enter("hearing");
-    if (BUSY.includes(live)) hold();
     if (handsFree()) window.liveAudio.prepare();
   } else if (state === "hearing" && !answer.talking) enter("listening");
   if (held && (answer.utterance || (answer.talking && answer.sure))) interrupt();
-  if (held && !answer.talking) goOn();
+  if (held && !over) goOn();
   if (state === "recording" && seconds >= props.max_s - SPARE_S) send();
   if (answer.utterance) {
     say(answer.utterance, handsFree() ? line.endOf(answer.block) - 1000 * answer.silent_s : sentAt);
@@ -308,7 +309,7 @@ function say(utterance, ms) {
   window.liveAudio.askSpoken(utterance, ms, handsFree());
 }
 
-// Silence at once; what it was comes out in a moment.
+// Silence at the first sound of a voice; what it was comes out in a moment.
 function hold() {
   held = true;
   window.liveAudio.player.hold(true);
@@ -382,7 +383,7 @@ function show() {
   if (open && handsFree() && BUSY.includes(name)) hint = "talk to interrupt";
   if (words && ["recording", "hearing", "sending"].includes(name)) hint = words;
   if ($(".rec-free input").disabled && (name === "off" || $(".rec-talk").disabled)) hint = "";
-  $(".rec-hint").textContent = hint;
+  write($(".rec-hint"), hint);
   const talk = $(".rec-talk");
   talk.setAttribute("aria-pressed", open && !taker);
   talk.setAttribute("aria-label", taker ? "Cancel the recording of your voice" : !open ? "Talk" : handsFree() ? "Stop listening" : "Send what you said");

@@ -226,9 +226,8 @@ def test_what_is_held_fades_and_goes_on_where_it_was():
     heard = in_ring(HELD)
     assert not any(heard["silent"]) and heard["fading"][-1] == 0
     going_on = list(range(3 * BLOCK, 5 * BLOCK))
-    assert heard["before"] == list(range(3 * BLOCK))
-    assert heard["after"][BLOCK:] == going_on[BLOCK:] and heard["after"][0] < going_on[0] / 2
-    assert 0 < heard["fading"][1] <= going_on[1]
+    assert heard["before"] == list(range(3 * BLOCK)) and heard["after"][BLOCK:] == going_on[BLOCK:]
+    assert 0 < heard["fading"][1] <= going_on[1] and heard["after"][0] < going_on[0] / 2
 
 
 LOST = "The connection to the server was lost; check it and try again."

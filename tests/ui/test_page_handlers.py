@@ -14,7 +14,7 @@ import pytest
 from moss_engine.api.errors import ParameterError
 from moss_engine.api.request import Reply, Speech, Text
 from moss_engine.api.service import ClonedVoice, hear
-from moss_engine.api.tokens import Row, code_of
+from moss_engine.api.tokens import code_of
 from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest
@@ -268,17 +268,6 @@ async def test_a_stopped_reply_is_remembered_as_far_as_it_was_heard(handlers, se
     assert len(codes) == 11, "a code that had begun to sound was heard"
 
 
-def test_the_silence_that_nobody_was_sent_belongs_to_the_first_code():
-    cut = replace(INFO, lead_samples=CODE_SAMPLES)
-    assert [INFO.num_codes(count) for count in (0, 1, CODE_SAMPLES)] == [0, 1, 1]
-    assert [cut.num_codes(count) for count in (0, 1, CODE_SAMPLES)] == [0, 2, 2]
-    rows = tuple(Row(IDS.modality_pad, code) for code in range(5))
-    for info, heard in ((INFO, rows[:1]), (cut, rows[:2])):
-        turn = Turn(rows=rows, num_samples=5 * CODE_SAMPLES)
-        turn.cut(CODE_SAMPLES, info)
-        assert turn.rows == heard
-
-
 async def test_a_reply_that_was_over_is_cut_too(handlers, service):
     conversation = Conversation(session_id="tab")
     shown = await listen(handlers, conversation)
@@ -301,14 +290,10 @@ async def test_what_is_said_about_another_reply_changes_nothing(handlers, heard)
     assert conversation.history()[1].content.rows == rows
 
 
-async def test_a_reply_of_which_nothing_was_heard_was_never_said(handlers, service):
+async def test_an_unheard_reply_was_never_said_and_who_goes_on_asks_one_question(handlers, service):
     conversation, chat = await stop_at(handlers, service, 0)
     assert conversation.history() == ()
     assert [entry["role"] for entry in chat] == ["user", "assistant"]
-
-
-async def test_who_goes_on_talking_asks_one_question(handlers, service):
-    conversation, _ = await stop_at(handlers, service, 0)
     first = conversation.turns[0].asked.keys
     service.script = Script(seconds=0.5, rtf=0.01, first_s=0.01)
     whole = handlers.ingest.keep(np.full(RATE_HZ, 9000, np.int16), RATE_HZ, before=first)

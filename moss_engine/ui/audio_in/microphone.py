@@ -29,8 +29,8 @@ BEHIND = "The server is too busy to listen; say it again in a moment."
 class BlockResult:
     """What a block brought about: whether somebody is talking, the recording that it completed, and
     `text`, what was understood so far. The last word of what it completed ended `silent_s` before
-    its end. `pauses`: whoever talks is silent, and may be done. While the page answers, `begins` says
-    that somebody may be about to talk, and `sure` that she means to interrupt it."""
+    its end. `pauses`: whoever talks is silent, and may be done. While the page answers, somebody
+    `begins` to talk, perhaps, or is `sure` to mean to interrupt it."""
 
     talking: bool = False
     begins: bool = False

@@ -254,7 +254,7 @@ function died() {
 
 function quiet() {
   gone = false;
-  if (held) goOn();
+  if (held) hold(false);
   begun += 1;
   capture.stop();
   line.drop();
@@ -281,13 +281,13 @@ function heard(answer, last) {
   words = answer.text;
   pauses = answer.pauses;
   const over = answer.talking || answer.begins; // an answer, perhaps
-  if (state === "listening" && over && !held && BUSY.includes(live)) hold();
+  if (state === "listening" && over && !held && BUSY.includes(live)) hold(true);
   if (state === "listening" && answer.talking) {
     enter("hearing");
     if (handsFree()) window.liveAudio.prepare();
   } else if (state === "hearing" && !answer.talking) enter("listening");
   if (held && (answer.utterance || (answer.talking && answer.sure))) interrupt();
-  if (held && !over) goOn();
+  if (held && !over) hold(false);
   if (state === "recording" && seconds >= props.max_s - SPARE_S) send();
   if (answer.utterance) {
     say(answer.utterance, handsFree() ? line.endOf(answer.block) - 1000 * answer.silent_s : sentAt);
@@ -309,22 +309,16 @@ function say(utterance, ms) {
   window.liveAudio.askSpoken(utterance, ms, handsFree());
 }
 
-// Silence at the first sound of a voice; what it was comes out in a moment.
-function hold() {
-  held = true;
-  window.liveAudio.player.hold(true);
-}
-
-// It was a cough, a murmur or an echo.
-function goOn() {
-  held = false;
-  window.liveAudio.player.hold(false);
+// Silence at the first sound of a voice, or, as it was a cough, a murmur or an echo, no longer.
+function hold(silent) {
+  held = silent;
+  window.liveAudio.player.hold(silent);
 }
 
 // Somebody talks while the page answers: silence at once.
 function interrupt() {
   window.liveAudio.stop();
-  if (held) goOn();
+  if (held) hold(false);
 }
 
 // The next recording is for `take`, and asks nothing.

@@ -40,6 +40,10 @@ MOST_S = 15.0
 """A longer turn is heard when it is over, unless only its pauses are looked at: looking at it again
 and again would cost too much."""
 
+AT_ONCE_S = 0.1
+"""So much sound with nothing played beside it takes about a millisecond, and the way to a
+thread and back takes several where many talk: their blocks would wait for each other."""
+
 
 @dataclass(frozen=True)
 class Pause:
@@ -106,7 +110,10 @@ class Hearing:
         of each turn."""
         follower, judge = self.follower, self._judge
         follower.end_s = self._end_s()
-        found = await asyncio.to_thread(follower.take, pcm, answering, played)
+        if played is None and len(pcm) <= AT_ONCE_S * self.rate_hz:
+            found = follower.take(pcm, answering)
+        else:
+            found = await asyncio.to_thread(follower.take, pcm, answering, played)
         for heard in found:
             if judge is not None and heard.change is Change.PAUSED and heard.pcm is not None:
                 melody = asyncio.ensure_future(judge.melody(heard.pcm, follower.rate_hz))

@@ -141,6 +141,9 @@ def load_melody() -> Melody | None:
 
 
 FFT, HOP, MELS = 400, 160, 80
+WINDOWS = 8
+"""Of which a product is made at a time: a larger one numpy gives to threads on every core, which
+keep all of them busy long after it, beside whoever else is talking."""
 
 
 def _filters() -> np.ndarray:
@@ -169,7 +172,8 @@ def features(pcm: np.ndarray) -> np.ndarray:
     padded = np.pad(wave.astype(np.float64), FFT // 2, mode="reflect")
     windows = np.lib.stride_tricks.sliding_window_view(padded, FFT)[:-1:HOP][: size // HOP]
     power = np.abs(np.fft.rfft(windows * _WINDOW, axis=-1)) ** 2
-    levels = np.log10(np.maximum(1e-10, _FILTERS @ power.T))
+    mels = power.reshape(-1, WINDOWS, FFT // 2 + 1) @ _FILTERS.T  # [100, WINDOWS, MELS]
+    levels = np.log10(np.maximum(1e-10, mels.reshape(-1, MELS).T))
     return ((np.maximum(levels, levels.max() - 8.0) + 4.0) / 4.0).astype(np.float32)
 
 
@@ -244,11 +248,7 @@ class Judge:
     async def melody(self, pcm: np.ndarray, rate_hz: int) -> float | None:
         """int16 [n] at RATE_HZ or FROM_HZ, up to the pause, -> log-odds; None without the
         package."""
-        found = await asyncio.to_thread(load_melody)
-        if found is None:
-            return None
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(_MELODIES, _heard, found, pcm, rate_hz)
+        return await asyncio.get_running_loop().run_in_executor(_MELODIES, _heard, pcm, rate_hz)
 
     @property
     def longest_s(self) -> float:
@@ -259,6 +259,8 @@ class Judge:
         return wait_s(log_odds(text, melody), self._eagerness)
 
 
-def _heard(melody: Melody, pcm: np.ndarray, rate_hz: int) -> float:
+def _heard(pcm: np.ndarray, rate_hz: int) -> float | None:
+    if (melody := load_melody()) is None:
+        return None
     pcm = pcm[-MELODY_S * rate_hz :]
     return melody_of(melody, Downsampler().push(pcm) if rate_hz == FROM_HZ else pcm)

@@ -3,7 +3,7 @@
     python -m scripts.bench.full_size_program --port 7871
 
 It listens with the published encoder, as --transcribe with the recogniser, too, and answers every
-turn with NUM_CODES codes.
+turn with NUM_CODES codes. As the page's server, it compresses nothing on its WebSockets.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ def main() -> None:
     service.start()
     server = Server(service, service.info, "moss", Access(open_to_all=True))
     freeze_gc_heap()
-    uvicorn.run(make_app(server), host="127.0.0.1", port=args.port, log_level="warning")
+    uvicorn.run(
+        make_app(server), host="127.0.0.1", port=args.port, log_level="warning",
+        ws_per_message_deflate=False,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +82,28 @@ def test_features_are_those_of_whisper():
     loud = features((8000 * np.sin(2 * np.pi * 1000 * times)).astype(np.int16))
     assert loud[:, -50].argmax() == 26, "the band that holds 1 kHz, at the end of the eight seconds"
     assert loud[:, :600].max() < loud[:, -50].max() - 1
+
+
+def test_features_keep_no_other_core_busy():
+    """A process of its own, as other tests leave threads that work."""
+    measured = """
+import time
+import numpy as np
+from moss_engine.audio.turn_judge import features
+pcm = np.random.default_rng(0).integers(-9999, 9999, 64_000).astype(np.int16)
+features(pcm)
+time.sleep(0.5)
+whole_s, own_s = time.process_time(), time.thread_time()
+for _ in range(20):
+    features(pcm)
+own_s = time.thread_time() - own_s
+time.sleep(0.5)
+print((time.process_time() - whole_s) / own_s)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", measured], capture_output=True, text=True, check=True
+    )
+    assert float(found.stdout) < 1.3
 
 
 def test_melody_hears_whether_a_sentence_is_cut():

@@ -81,7 +81,11 @@ def rows_tuning(rows: int, num_outputs: int, k: int, bits: int, *, gated: bool,
 
 
 def _large_tuning(rows: int, num_outputs: int, k: int, bits: int, gated: bool) -> RowsTuning:
-    """For more than 32 rows of 16 bits, where a program has the shared memory of an H100."""
+    """For more than 32 rows of 16 bits, where a program has the shared memory of an H100.
+
+    Up to 64 of them meet weights of 8 bits as words: of bytes, Triton 3.6 makes tiles of 64 outputs
+    whose sums are wrong now and then on an H100.
+    """
     is_wide, has_few_outputs = num_outputs > k, num_outputs <= _FEW_OUTPUTS
     scaled, words = bits == 4, bits == 8
     if rows > 128:
@@ -101,7 +105,7 @@ def _large_tuning(rows: int, num_outputs: int, k: int, bits: int, gated: bool) -
         return RowsTuning(128, 64, warps, stages, words=True)
     if gated:
         return RowsTuning(128, 64, 4, 3, descriptors=True)
-    return RowsTuning(64, 64, 4, 3 if is_wide else 4, descriptors=True)
+    return RowsTuning(64, 64, 4, 3 if is_wide else 4, words=words, descriptors=True)
 
 
 @triton.jit

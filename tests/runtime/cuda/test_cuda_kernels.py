@@ -183,6 +183,28 @@ def test_rows_of_packed_weights(dtype, lanes, rows, inputs, outputs, bits):
     assert relative_error(out, wanted[..., 4:outputs]) < TOLERANCE[dtype]
 
 
+@pytest.mark.skipif(INTERPRETED, reason="what overlaps on tensor cores is asked")
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("rows", [64, 128, 512])
+@pytest.mark.parametrize(("inputs", "outputs"), [(4096, 3072), (4096, 2048), (4096, 12288)])
+def test_rows_of_packed_weights_are_the_same_every_time(inputs, outputs, rows, bits):
+    dtype = torch.bfloat16
+    weight, scale, wide = packed(1, 2 * outputs, inputs, bits)
+    product_of = PackedRows(1, torch.device(DEVICE))
+    x = normal(1, rows, inputs, dtype=dtype, seed=1) / inputs**0.5
+    product_of(
+        x, weight, scale, first := torch.empty(1, rows, 2 * outputs, device=DEVICE, dtype=dtype)
+    )
+    assert relative_error(first, torch.einsum("lrk,lnk->lrn", x.double(), wide)) < TOLERANCE[dtype]
+    gates = torch.empty(1, rows, outputs, device=DEVICE, dtype=dtype)
+    product_of(x, weight, scale, gates, gated=True)
+    for _ in range(50):
+        product_of(x, weight, scale, out := torch.empty_like(first))
+        assert torch.equal(out, first)
+        product_of(x, weight, scale, out := torch.empty_like(gates), gated=True)
+        assert torch.equal(out, gates)
+
+
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("by_descriptors", [False, True])
 def test_packed_weights_by_words_and_in_a_widened_copy(bits, by_descriptors):

@@ -180,7 +180,8 @@ async def test_stop_hangs_up_on_the_server(llm, chat):
         await service.cancel_session("visitor")
         told = await taking
     assert isinstance(told[-1], Finished) and told[-1].reason is FinishReason.CANCELLED
-    assert await soon(chat.left.is_set), "the request went on" and below.requests == []
+    assert await soon(chat.left.is_set), "the request went on"
+    assert below.requests == []
 
 
 def status(code: int, body: bytes = b"{}", kind: str = "application/json"):

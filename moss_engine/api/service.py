@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from moss_engine.api.errors import AudioEmptyError, BusyError
-from moss_engine.api.events import Event
+from moss_engine.api.events import AudioChunk, Event
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Message, Request, Speech, Text
 from moss_engine.api.transcript import Transcript
@@ -41,11 +41,8 @@ class ReplyStream(Protocol):
 
     request_id: str
 
-    def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:
-        """Every event to the terminal one; leaving early stops the reply.
-
-        With `acknowledge` a chunk counts as taken as soon as it comes out here.
-        """
+    def events(self) -> AsyncGenerator[Event, None]:
+        """Every event to the terminal one; leaving early stops the reply."""
         ...
 
     def cancel(self) -> None:
@@ -259,9 +256,18 @@ async def _noted(
         return None
 
 
-async def stream(service: SpeechService, request: Request) -> AsyncGenerator[Event, None]:
-    """`submit`, then every event to the terminal one. Leaving early stops the reply."""
-    reply = await service.submit(request)
+async def taken(reply: ReplyStream) -> AsyncGenerator[Event, None]:
+    """Its events, for a listener who takes sound as fast as it comes: a chunk is acknowledged as
+    soon as it comes out here."""
     async with aclosing(reply.events()) as events:
+        async for event in events:
+            if isinstance(event, AudioChunk):
+                reply.acknowledge(event.start_sample + len(event.samples))
+            yield event
+
+
+async def stream(service: SpeechService, request: Request) -> AsyncGenerator[Event, None]:
+    """`submit`, then every event to the terminal one, as `taken`. Leaving early stops the reply."""
+    async with aclosing(taken(await service.submit(request))) as events:
         async for event in events:
             yield event

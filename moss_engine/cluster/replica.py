@@ -136,7 +136,7 @@ class ReplicaServer:
         name = request.request_id
         try:
             stream = page.streams[name] = await self._service.submit(request)
-            async with aclosing(stream.events(acknowledge=False)) as events:
+            async with aclosing(stream.events()) as events:
                 async for event in events:
                     page.put(event)
         except MossError as error:

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from moss_engine.api.errors import MossError
-from moss_engine.api.events import Accepted, AudioChunk, Event, Failed, Finished, FinishReason
+from moss_engine.api.events import Accepted, Event, Failed, Finished, FinishReason
 from moss_engine.api.metrics import Timeline, fold
 from moss_engine.api.request import Request
 from moss_engine.api.service import ReplyStream, ReplyWrapper, SpeechService
@@ -40,12 +40,10 @@ class Begun(ReplyWrapper):
     async def ended(self) -> None:
         await asyncio.wait({self._taking})
 
-    async def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:
+    async def events(self) -> AsyncGenerator[Event, None]:
         """As `ReplyStream.events`."""
         try:
             while (event := await self._kept.get()) is not None:
-                if acknowledge and isinstance(event, AudioChunk):
-                    self.acknowledge(event.start_sample + len(event.samples))
                 yield event
             await self._taking
         finally:
@@ -54,7 +52,7 @@ class Begun(ReplyWrapper):
 
     async def _take_all(self) -> None:
         try:
-            async with aclosing(self._reply.events(acknowledge=False)) as events:
+            async with aclosing(self._reply.events()) as events:
                 async for event in events:
                     self._take(event)
         except MossError:

@@ -168,11 +168,11 @@ class WatchedReply(ReplyWrapper):
         self._outcome = "cancelled"  # a listener who leaves early hears no last event
         self.plays_until_s = 0.0
 
-    async def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:
+    async def events(self) -> AsyncGenerator[Event, None]:
         self._figures.listeners.inc()
         self._figures.heard.add(self)
         try:
-            async with aclosing(self._reply.events(acknowledge=acknowledge)) as events:
+            async with aclosing(self._reply.events()) as events:
                 async for event in events:
                     self._take(event)
                     yield event

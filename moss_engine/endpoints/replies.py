@@ -46,7 +46,7 @@ async def told(service: SpeechService, request: Request) -> AsyncGenerator[Event
     fails or is ended by the service.
     """
     reply = await service.submit(request)
-    async with contextlib.aclosing(reply.events(acknowledge=False)) as events:
+    async with contextlib.aclosing(reply.events()) as events:
         async for event in events:
             if isinstance(event, Failed):
                 raise of_failure(event.code, event.message)

@@ -141,13 +141,11 @@ class LocalReplyStream:
             waiters.append(waiter)
         return True
 
-    async def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:
+    async def events(self) -> AsyncGenerator[Event, None]:
         """Every event to the terminal one; leaving early stops the reply."""
         try:
             while True:
                 event = await self._take()
-                if acknowledge and isinstance(event, AudioChunk):
-                    self.acknowledge(event.start_sample + len(event.samples))
                 yield event
                 if isinstance(event, Finished | Failed):
                     return

@@ -28,7 +28,6 @@ from moss_engine.api.errors import (
 )
 from moss_engine.api.events import (
     Accepted,
-    AudioChunk,
     Called,
     Event,
     Failed,
@@ -119,7 +118,7 @@ class TalkReply:
         if self._saying is not None and samples > self._joined.begin_sample:
             self._saying.acknowledge(samples - self._joined.begin_sample)
 
-    async def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:
+    async def events(self) -> AsyncGenerator[Event, None]:
         """Every event to the terminal one; leaving early stops the reply."""
         self._listened = True
         queue: Queue = asyncio.Queue(MAX_AHEAD)
@@ -133,8 +132,6 @@ class TalkReply:
             async with aclosing(self._answer(queue)) as events:
                 async for event in events:
                     self._timeline = fold(self._timeline, event)
-                    if acknowledge and isinstance(event, AudioChunk):
-                        self.acknowledge(event.start_sample + len(event.samples))
                     yield event
         finally:
             self.cancel()
@@ -219,7 +216,7 @@ class TalkReply:
         self.acknowledge(self._taken)
         if self._cancelled:
             saying.cancel()
-        async with aclosing(saying.events(acknowledge=not joined.speaks)) as events:
+        async with aclosing(saying.events()) as events:
             async for event in events:
                 joined.writing = await writing
                 if (taken := joined.take(event)) is not None:
@@ -400,8 +397,8 @@ class Noted(ReplyWrapper):
         super().__init__(reply)
         self._transcript = transcript
 
-    async def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:
-        async with aclosing(self._reply.events(acknowledge=acknowledge)) as events:
+    async def events(self) -> AsyncGenerator[Event, None]:
+        async with aclosing(self._reply.events()) as events:
             async for event in events:
                 yield event
                 if isinstance(event, Accepted):

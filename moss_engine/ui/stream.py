@@ -71,7 +71,7 @@ async def messages(
     Leaving early, by break or cancellation, stops the reply.
     """
     sent_s = time.monotonic()
-    events = reply.events(acknowledge=False)
+    events = reply.events()
     taking: asyncio.Future[Event] | None = None
     try:
         while not turn.over:

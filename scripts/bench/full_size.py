@@ -31,6 +31,7 @@ import torch
 from moss_engine.api.errors import MossError
 from moss_engine.api.events import AudioChunk, Sampled
 from moss_engine.api.request import Request
+from moss_engine.api.service import taken
 from moss_engine.codec.base import SpeechCodec
 from moss_engine.heap import freeze_gc_heap
 from moss_engine.models.config import PUBLISHED, ModelConfig
@@ -296,7 +297,7 @@ async def answer_ms(service: LocalService, request: Request, *, out: bool) -> li
     assert len(codes) == SPEECH_S * 12.5
     at.append(time.monotonic())
     reply = await service.submit(request)
-    async for event in reply.events():
+    async for event in taken(reply):
         rows += isinstance(event, Sampled)
         if rows == FIRST_CODES and len(at) == 1:
             at.append(reply.accepted_s + event.time_s)

@@ -20,7 +20,7 @@ from moss_engine.api.errors import MossError
 from moss_engine.api.events import AudioChunk, Event, Failed, Finished, Placed
 from moss_engine.api.metrics import RequestMetrics, Timeline, fold, measure
 from moss_engine.api.request import Request
-from moss_engine.api.service import ReplyStream
+from moss_engine.api.service import ReplyStream, taken
 from scripts.bench.common import PERCENTILES
 
 TICK_S = 0.1
@@ -91,7 +91,7 @@ async def hear(
     reply = await submit(request)
     playing = asyncio.ensure_future(_play(reply, heard)) if plays else None
     try:
-        async with aclosing(reply.events(acknowledge=not plays)) as events:
+        async with aclosing(reply.events() if plays else taken(reply)) as events:
             async for event in events:
                 heard.take(event)
     finally:

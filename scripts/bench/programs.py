@@ -85,9 +85,9 @@ class Stamped(ReplyWrapper):
         super().__init__(reply)
         self._made_s, self._accepted_s = made_s, reply.accepted_s
 
-    async def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:
+    async def events(self) -> AsyncGenerator[Event, None]:
         is_first = True
-        async with aclosing(self._reply.events(acknowledge=acknowledge)) as events:
+        async with aclosing(self._reply.events()) as events:
             async for event in events:
                 if is_first and isinstance(event, AudioChunk):
                     is_first = False

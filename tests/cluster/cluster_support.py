@@ -17,25 +17,25 @@ import pytest
 from moss_engine.api.events import Event, FinishReason, Placed, Sampled
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Request
-from moss_engine.api.service import stream
 from moss_engine.cluster import members
 from moss_engine.cluster.fleet import Answer, Card, CutOffError, Load, Parcel, ReplicaLostError
 from moss_engine.cluster.replica import ReplicaServer
 from moss_engine.cluster.service import ClusterService
 from moss_engine.codec.base import VoiceCloner
 from moss_engine.service.local import LocalService
+from moss_engine.service.speech_worker import LocalReplyStream
 from tests.fakes import FakeCodec, FakeRuntime
 from tests.service.service_support import (
     INFO,
+    PATIENCE_S,
     TALK,
     ask,
     assert_well_formed,
-    at_once,
+    hear,
     heard,
     served,
     sound_of,
     talking,
-    wait_until,
 )
 
 
@@ -155,16 +155,24 @@ class Cluster:
     def remote(self, name: str) -> LocalRemote:
         return self.fleet.remotes[name]
 
-    def serving(self) -> str:
-        """The replica that makes the only reply."""
-        names = []
+    async def becomes(self, *, ready: bool) -> None:
+        """Wait until it takes requests, or takes none."""
 
-        def found() -> bool:
-            names[:] = [n for n, core in self.cores.items() if at_once(core.stats()).engine.running]
-            return bool(names)
+        async def look() -> None:
+            while (await self.service.stats()).ready is not ready:
+                await asyncio.sleep(0.01)
 
-        wait_until(found)
-        return names[0]
+        await asyncio.wait_for(look(), PATIENCE_S)
+
+    async def held(
+        self, run_ahead_s: float = 1.0
+    ) -> tuple[LocalReplyStream, AsyncGenerator[Event, None], list[Event]]:
+        """A reply of the session "s" that does not end before its listener takes something, its
+        events, and the first two of them, `Accepted` and `Placed`."""
+        self.hold_back(run_ahead_s)
+        reply = await self.service.submit(ask(session="s"))
+        events = reply.events()
+        return reply, events, [await anext(events), await anext(events)]
 
 
 @contextmanager
@@ -202,14 +210,6 @@ def clustered(
         assert fleet.closed
 
 
-async def listen(service: ClusterService, request: Request) -> list[Event]:
-    return [event async for event in stream(service, request)]
-
-
-def hear(service: ClusterService, request: Request) -> list[Event]:
-    return asyncio.run(listen(service, request))
-
-
 def assert_whole(events: list) -> None:
     """As without the fault: nothing is lost, nothing doubled."""
     assert_well_formed(events)
@@ -220,10 +220,6 @@ def assert_whole(events: list) -> None:
 
 def placements(events: list) -> list[str]:
     return [event.replica for event in events if isinstance(event, Placed)]
-
-
-def is_ready(cluster: Cluster) -> bool:
-    return asyncio.run(cluster.service.stats()).ready
 
 
 def home(cluster: Cluster) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from contextlib import aclosing
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -42,30 +42,23 @@ from moss_engine.cluster.replies import ReplyProgress
 from moss_engine.cluster.service import ClusterService
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
 from moss_engine.service import replies
-from tests.cluster.cluster_support import (
-    Cluster,
-    assert_whole,
-    clustered,
-    hear,
-    home,
-    listen,
-    placements,
-)
+from tests.cluster.cluster_support import Cluster, assert_whole, clustered, home, placements
 from tests.fakes import FakeCodec, FakeProcessor
 from tests.service.service_support import (
     IDS,
     INFO,
-    PATIENCE_S,
     TALK,
     ask,
     at_once,
     at_rest,
+    hear,
     hold_at,
+    listen,
     listen_to,
     take,
-    talking,
     wait_until,
 )
+from tests.ui.page_support import soon
 
 
 def test_a_conversation_stays_with_its_replica():
@@ -85,22 +78,24 @@ def test_a_conversation_stays_with_its_replica():
         assert stats is not None and stats.num_placed == stats.num_preferred == 24
 
 
-def test_a_full_replica_leaves_a_conversation_to_another():
-    async def all_of(cluster) -> list[str]:
-        held = [hold_at(core.engine.runtime, 1) for core in cluster.cores.values()]
-        asked = [
-            asyncio.ensure_future(listen(cluster.service, ask(session=f"s{i}"))) for i in range(8)
-        ]
-        await asyncio.to_thread(wait_until, lambda: cluster.service._replies.num_placed == 8)
+async def placed(
+    cluster: Cluster, count: int
+) -> tuple[list[threading.Event], asyncio.Future[list[list[Event]]]]:
+    """So many replies that their replicas hold back: what lets each replica go on, and all that
+    the listeners hear."""
+    held = [hold_at(core.engine.runtime, 1) for core in cluster.cores.values()]
+    asked = (listen(cluster.service, ask(session=f"s{i}")) for i in range(count))
+    heard = asyncio.gather(*asked)
+    assert await soon(lambda: cluster.service._replies.num_placed == count)
+    return held, heard
+
+
+async def test_a_full_replica_leaves_a_conversation_to_another():
+    with clustered() as cluster:
+        held, heard = await placed(cluster, 8)
         for go_on in held:
             go_on.set()
-        replies = await asyncio.gather(*asked)
-        return [
-            event.replica for events in replies for event in events if isinstance(event, Placed)
-        ]
-
-    with clustered() as cluster:
-        names = asyncio.run(all_of(cluster))
+        names = [name for events in await heard for name in placements(events)]
     assert sorted(map(names.count, set(names))) == [4, 4], "four places each"
 
 
@@ -112,26 +107,15 @@ def test_refusals_cross_with_their_sentence():
         hear(full.service, ask())
 
 
-def test_a_replica_makes_no_more_than_run_ahead_of_what_was_taken():
-    async def hold_back(cluster) -> tuple[int, list]:
-        reply = await cluster.service.submit(ask())
-        events = reply.events(acknowledge=False)
-        taken = [await anext(events)]
-        while not isinstance(taken[-1], AudioChunk):
-            taken.append(await anext(events))
-        (made,) = cluster.cores[cluster.serving()]._replies.all()
-        await asyncio.to_thread(wait_until, lambda: made.num_rows >= 50)
+async def test_a_replica_makes_no_more_than_run_ahead_of_what_was_taken():
+    with clustered() as cluster:
+        reply, events, begin = await cluster.held(2.0)
+        (made,) = cluster.cores[placements(begin)[0]]._replies.all()
+        assert await soon(lambda: made.num_rows >= 50)
         await asyncio.sleep(0.2)
-        num_rows = made.num_rows
+        assert made.num_rows < 80, "two seconds are 50 codes"
         reply.acknowledge(24_000 * 60)
-        rest = [event async for event in events]
-        return num_rows, rest
-
-    with clustered(runtime=talking) as cluster:
-        cluster.hold_back(2.0)
-        rows, rest = asyncio.run(hold_back(cluster))
-        assert rows < 80, "two seconds are 50 codes"
-        assert isinstance(rest[-1], Finished) and rest[-1].reason is FinishReason.STOP
+        assert_whole(begin + [event async for event in events])
 
 
 def test_news_of_a_replica_are_asked_for_again_when_they_have_ended(monkeypatch):
@@ -141,60 +125,38 @@ def test_news_of_a_replica_are_asked_for_again_when_they_have_ended(monkeypatch)
         assert events[-1].rows == tuple(TALK) and asyncio.run(cluster.service.stats()).ready
 
 
-def test_leaving_and_stopping_end_the_reply_at_its_replica():
-    async def stop(cluster) -> Finished:
-        reply = await cluster.service.submit(ask())
-        last = None
-        async for event in reply.events():
-            if isinstance(event, Sampled) and event.num_rows == 5:
-                reply.cancel()
-            last = event
-        return last
-
-    with clustered(codec=lambda: FakeCodec()) as cluster:
-        cluster.hold_back(1.0)
-        last = asyncio.run(stop(cluster))
+async def test_leaving_and_stopping_end_the_reply_at_its_replica():
+    with clustered() as cluster:
+        reply, events, _ = await cluster.held()
+        await take(events, Sampled, 5)
+        reply.cancel()
+        *_, last = [event async for event in events]
         assert last.reason is FinishReason.CANCELLED and len(last.rows) >= 5
-
-        async def leave() -> None:
-            reply = await cluster.service.submit(ask())
-            async for _ in reply.events():
-                break
-
-        asyncio.run(leave())
-        wait_until(lambda: all(map(at_rest, cluster.cores.values())))
+        _, events, _ = await cluster.held()
+        await events.aclose()
+        assert await soon(lambda: all(map(at_rest, cluster.cores.values())))
 
 
-def test_draining_refuses_and_gives_every_reply_its_last_word():
-    async def drain(cluster) -> list:
-        reply = await cluster.service.submit(ask())
-        events = reply.events(acknowledge=False)
-        await anext(events)
+async def test_draining_refuses_and_gives_every_reply_its_last_word():
+    with clustered() as cluster:
+        _, events, _ = await cluster.held()
         await cluster.service.drain(0.0)
         with pytest.raises(ShuttingDownError):
             await cluster.service.submit(ask())
-        return [event async for event in events]
-
-    with clustered() as cluster:
-        assert isinstance(asyncio.run(drain(cluster))[-1], Finished)
+        assert isinstance([event async for event in events][-1], Finished)
 
 
-def test_a_listener_who_vanishes_while_his_reply_is_held_back_stops_it():
+async def test_a_listener_who_vanishes_while_his_reply_is_held_back_stops_it():
     """He has taken everything, and nothing more is made for him."""
-
-    async def vanish(cluster: Cluster) -> None:
-        reply = await cluster.service.submit(ask())
-        async with aclosing(reply.events(acknowledge=False)) as events:
-            await take(events, AudioChunk, 13)  # 1.04 s
-            while reply.num_untaken:
-                await anext(events)
-            while not (await cluster.service.stats()).outcomes:
-                await asyncio.sleep(0.01)
-
     with clustered(1, info=replace(INFO, lease_s=2.0)) as cluster:
-        cluster.hold_back(1.0)
-        asyncio.run(asyncio.wait_for(vanish(cluster), PATIENCE_S))
-        assert asyncio.run(cluster.service.stats()).outcomes == {"cancelled": 1}
+        reply, events, _ = await cluster.held()
+        await take(events, AudioChunk, 13)  # 1.04 s
+        while reply.num_untaken:
+            await anext(events)
+        (core,) = cluster.cores.values()
+        assert await soon(lambda: at_once(core.stats()).outcomes)
+        assert (await cluster.service.stats()).outcomes == {"cancelled": 1}
+        await events.aclose()
 
 
 def test_a_listener_and_a_session_may_outlive_their_service():
@@ -265,25 +227,19 @@ def test_a_replica_that_hangs_is_left():
         remote.died.set()  # what holds its calls
 
 
-def test_an_upgrade_may_move_a_reply_as_often_as_it_takes_without_a_cut():
+async def test_an_upgrade_may_move_a_reply_as_often_as_it_takes_without_a_cut():
     """Every replica is taken out of the list in its turn."""
-
-    async def play(cluster) -> list:
-        reply = await cluster.service.submit(ask(session="s"))
-        events = []
-        async for event in reply.events(acknowledge=False):
-            events.append(event)
+    with clustered(6) as cluster:
+        reply, events, heard = await cluster.held()
+        cluster.fleet.hidden.add(heard[-1].replica)
+        async for event in events:
+            heard.append(event)
             if isinstance(event, Placed) and event.num_resumes < 5:
                 cluster.fleet.hidden.add(event.replica)
             elif isinstance(event, Placed):
                 reply.acknowledge(10**9)
-        return events
-
-    with clustered(6) as cluster:
-        cluster.hold_back(1.0)
-        events = asyncio.run(play(cluster))
-        assert_whole(events)
-        assert len(set(placements(events))) == 6
+        assert_whole(heard)
+        assert len(set(placements(heard))) == 6
 
 
 def test_without_a_replica_a_reply_waits_and_says_so_in_the_end():
@@ -297,18 +253,15 @@ def test_without_a_replica_a_reply_waits_and_says_so_in_the_end():
         assert not asyncio.run(cluster.service.stats()).ready
 
 
-def test_a_replica_that_comes_back_takes_what_waits():
-    async def revive(cluster) -> list:
+async def test_a_replica_that_comes_back_takes_what_waits():
+    with clustered(1) as cluster:
         remote = cluster.remote("replica-0")
         remote.kill_after = 20
         listening = asyncio.ensure_future(listen(cluster.service, ask(session="s")))
-        await asyncio.to_thread(wait_until, remote.died.is_set)
+        assert await soon(remote.died.is_set)
         remote.kill_after = None
         remote.died.clear()
-        return await listening
-
-    with clustered(1) as cluster:
-        events = asyncio.run(revive(cluster))
+        events = await listening
         assert_whole(events)
         assert sum(isinstance(event, Waiting) for event in events) == 1, "it says so once"
 
@@ -334,23 +287,15 @@ def test_no_sound_is_told_at_a_time_before_what_was_heard():
     assert heard_s == [1.3, 1.3]
 
 
-def test_a_full_replica_takes_the_replies_of_a_dead_one_and_they_say_that_they_wait():
-    async def crowd(cluster: Cluster) -> list[list[Event]]:
-        held = {name: hold_at(core.engine.runtime, 1) for name, core in cluster.cores.items()}
-        asked = [
-            asyncio.ensure_future(listen(cluster.service, ask(session=f"s{i}"))) for i in range(8)
-        ]
-        await asyncio.to_thread(wait_until, lambda: cluster.service._replies.num_placed == 8)
+async def test_a_full_replica_takes_the_replies_of_a_dead_one_and_they_say_that_they_wait():
+    with clustered(info=replace(INFO, max_waiting=0)) as cluster:
+        held, heard = await placed(cluster, 8)
         dead, full = cluster.cores
         cluster.remote(dead).died.set()
-        waiting = cluster.cores[full]._replies.all
-        await asyncio.to_thread(wait_until, lambda: len(waiting()) == 8)
-        for go_on in held.values():
+        assert await soon(lambda: len(cluster.cores[full]._replies.all()) == 8)
+        for go_on in held:
             go_on.set()
-        return await asyncio.gather(*asked)
-
-    with clustered(info=replace(INFO, max_waiting=0)) as cluster:
-        replies = asyncio.run(crowd(cluster))
+        replies = await heard
     for events in replies:
         assert_whole(events)
     moved = [events for events in replies if len(placements(events)) > 1]
@@ -449,19 +394,12 @@ class OneVoiceIsBroken(FakeCodec):
         return super().open_stream(voice)
 
 
-def test_a_reply_without_sound_ends_alone():
-    async def play(cluster: Cluster) -> tuple[list[Event], list[Event]]:
-        reply = await cluster.service.submit(ask(session="s"))
-        events = reply.events(acknowledge=False)
-        whole = [await anext(events), await anext(events)]
-        assert isinstance(whole[1], Placed)
+async def test_a_reply_without_sound_ends_alone():
+    with clustered(1, codec=OneVoiceIsBroken) as cluster:
+        reply, events, begin = await cluster.held()
         failed = await listen(cluster.service, replace(ask(session="s2"), voice="broken"))
         reply.acknowledge(10**9)
-        return failed, whole + [event async for event in events]
-
-    with clustered(1, codec=OneVoiceIsBroken) as cluster:
-        cluster.hold_back(1.0)
-        failed, whole = asyncio.run(play(cluster))
+        whole = begin + [event async for event in events]
         assert isinstance(failed[-1], Failed) and failed[-1].code == "E_REPLY"
         assert "ask again" in failed[-1].message
         assert_whole(whole)
@@ -483,26 +421,22 @@ class NoVoiceIsMade:
         raise AssertionError("no voice was made")
 
 
-@pytest.mark.parametrize("what", ["a request", "a recording"])
-def test_what_nobody_thought_of_costs_no_replica(what):
-    async def fail(cluster: Cluster) -> None:
-        if what == "a request":
-            await cluster.service.submit(ask("broken"))
-        await cluster.service.add_voice("s", np.ones(9, np.float32), 24_000, (1,))
-
-    async def play(cluster: Cluster) -> list[Event]:
-        reply = await cluster.service.submit(ask(session="s"))
-        events = reply.events(acknowledge=False)
-        whole = [await anext(events)]
-        with pytest.raises(EngineFaultError, match=r"could not be \w+; "):
-            await fail(cluster)
-        reply.acknowledge(10**9)
-        return whole + [event async for event in events]
-
+@pytest.mark.parametrize(
+    "fail",
+    [
+        lambda service: service.submit(ask("broken")),
+        lambda service: service.add_voice("s", np.ones(9, np.float32), 24_000, (1,)),
+    ],
+    ids=["a request", "a recording"],
+)
+async def test_what_nobody_thought_of_costs_no_replica(fail):
     with clustered(2, cloner=NoVoiceIsMade()) as cluster:
-        cluster.hold_back(1.0)
         for core in cluster.cores.values():
             core.engine.processor = OneTextIsBroken()
-        whole = asyncio.run(play(cluster))
+        reply, events, begin = await cluster.held()
+        with pytest.raises(EngineFaultError, match=r"could not be \w+; "):
+            await fail(cluster.service)
+        reply.acknowledge(10**9)
+        whole = begin + [event async for event in events]
         assert_whole(whole)
-        assert len(placements(whole)) == 1 and len(asyncio.run(cluster.service.replicas())) == 2
+        assert len(placements(whole)) == 1 and len(await cluster.service.replicas()) == 2

@@ -4,7 +4,6 @@ cluster is gone.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from types import SimpleNamespace
@@ -18,8 +17,10 @@ from moss_engine.api.info import EngineStats, ServiceStats
 from moss_engine.cluster import members
 from moss_engine.cluster.fleet import Card, Load
 from moss_engine.cluster.members import CUT_OFF, Member, Members, preferred
-from tests.cluster.cluster_support import Cluster, assert_whole, clustered, hear, is_ready
-from tests.service.service_support import ask, at_rest, wait_until
+from tests.cluster.cluster_support import assert_whole, clustered
+from tests.fakes import Clock
+from tests.service.service_support import ask, at_rest, listen
+from tests.ui.page_support import soon
 
 NAMES = ("a", "b", "c")
 SESSIONS = [f"session {i}" for i in range(600)]
@@ -55,40 +56,24 @@ async def test_the_preferred_replica_is_kept_while_it_has_room_else_the_least_lo
     assert in_order(a=6, b=6, c=6) == in_order() == []
 
 
-async def hanging(names: tuple[str, ...], silent_s: float) -> list[str]:
-    """Who is taken for dead when the first of several, or the only one, is silent for so long."""
-    now_s = [0.0]
-    followed = following(dict.fromkeys(names, 0), hangs_s=5.0, clock=lambda: now_s[0])
-    now_s[0] = silent_s
-    for member in followed.all[1:]:
-        member.heard_s = silent_s
-    return [member.name for member in followed._hanging()]
+@pytest.mark.parametrize(("names", "limit_s"), [("ab", 5.0), ("a", 15.0)])
+async def test_a_silent_replica_is_left_later_where_nobody_can_stand_in_for_it(names, limit_s):
+    clock = Clock()
+    followed = following(dict.fromkeys(names, 0), hangs_s=5.0, clock=clock)
+    silent, *others = followed.all
+    silent.heard_s = clock.now_s
+    for past_s, hanging in ((-0.1, []), (0.1, [silent])):
+        clock.now_s = silent.heard_s + limit_s + past_s
+        for member in others:
+            member.heard_s = clock.now_s
+        assert followed._hanging() == hanging
 
 
-def test_a_silent_replica_is_left_later_where_nobody_can_stand_in_for_it():
-    assert asyncio.run(hanging(("a", "b"), 4.9)) == []
-    assert asyncio.run(hanging(("a", "b"), 5.1)) == ["a"]
-    assert asyncio.run(hanging(("a",), 14.9)) == []
-    assert asyncio.run(hanging(("a",), 15.1)) == ["a"]
-
-
-def behead(cluster: Cluster) -> None:
-    cluster.fleet.headless = True
-    wait_until(lambda: not is_ready(cluster))
-
-
-async def held(cluster: Cluster) -> tuple:
-    """A reply that does not end before its listener takes something."""
-    cluster.hold_back(1.0)
-    reply = await cluster.service.submit(ask(session="s"))
-    events = reply.events(acknowledge=False)
-    return reply, events, [await anext(events)]
-
-
-def test_an_open_reply_ends_at_its_replica_and_new_ones_are_refused(caplog):
-    async def play(cluster: Cluster) -> list:
-        reply, events, heard = await held(cluster)
-        await asyncio.to_thread(behead, cluster)
+async def test_an_open_reply_ends_at_its_replica_and_new_ones_are_refused(caplog):
+    with caplog.at_level(logging.WARNING), clustered() as cluster:
+        reply, events, heard = await cluster.held()
+        cluster.fleet.headless = True
+        await cluster.becomes(ready=False)
         with pytest.raises(ReplicasLostError) as refused:
             await cluster.service.submit(ask(session="another"))
         assert str(refused.value) == CUT_OFF
@@ -96,49 +81,38 @@ def test_an_open_reply_ends_at_its_replica_and_new_ones_are_refused(caplog):
             await cluster.service.encode([], 24_000)  # type: ignore[arg-type]
         assert cluster.fleet.num_joins == 1
         reply.acknowledge(10**9)
-        return heard + [event async for event in events]
-
-    with caplog.at_level(logging.WARNING), clustered() as cluster:
-        assert_whole(asyncio.run(play(cluster)))
-        assert not is_ready(cluster)
+        assert_whole(heard + [event async for event in events])
+        assert not (await cluster.service.stats()).ready
         cluster.fleet.headless = False
-        wait_until(lambda: is_ready(cluster))
+        await cluster.becomes(ready=True)
         assert cluster.fleet.num_joins == 2
-        assert_whole(hear(cluster.service, ask(session="s")))
+        assert_whole(await listen(cluster.service, ask(session="s")))
     assert "the head is gone: new requests are refused" in caplog.text
     assert "the cluster is joined again" in caplog.text
 
 
-def test_a_reply_without_replica_does_not_wait_for_one(monkeypatch):
+async def test_a_reply_without_replica_does_not_wait_for_one():
     with clustered(1, patience_s=1e6) as cluster:
-
-        async def play() -> list:
-            _, events, heard = await held(cluster)
-            cluster.remote("replica-0").died.set()
-            cluster.fleet.headless = True
-            return heard + [event async for event in events]
-
-        last = asyncio.run(play())[-1]
+        _, events, _ = await cluster.held()
+        cluster.remote("replica-0").died.set()
+        cluster.fleet.headless = True
+        *_, last = [event async for event in events]
         assert isinstance(last, Failed) and (last.code, last.message) == ("E_REPLICAS", CUT_OFF)
         cluster.fleet.headless = False
 
 
-def test_open_replies_do_not_keep_the_page_from_joining_for_ever(monkeypatch):
+async def test_open_replies_do_not_keep_the_page_from_joining_for_ever(monkeypatch):
     monkeypatch.setattr(members, "LAST_S", 0.3)
     with clustered() as cluster:
-
-        async def play() -> list:
-            _, events, heard = await held(cluster)
-            cluster.fleet.headless = True
-            return heard + [event async for event in events]
-
-        assert isinstance(asyncio.run(play())[-1], Failed)
-        wait_until(lambda: all(map(at_rest, cluster.cores.values())))
+        _, events, _ = await cluster.held()
+        cluster.fleet.headless = True
+        assert isinstance([event async for event in events][-1], Failed)
+        assert await soon(lambda: all(map(at_rest, cluster.cores.values())))
         cluster.fleet.headless = False
-        wait_until(lambda: is_ready(cluster))
+        await cluster.becomes(ready=True)
 
 
-def test_joining_that_fails_is_tried_again(monkeypatch, caplog):
+async def test_joining_that_fails_is_tried_again(monkeypatch, caplog):
     with clustered(1) as cluster:
         join, failed = cluster.fleet.rejoin, []
 
@@ -149,9 +123,10 @@ def test_joining_that_fails_is_tried_again(monkeypatch, caplog):
             await join()
 
         monkeypatch.setattr(cluster.fleet, "rejoin", fail_once)
-        behead(cluster)
+        cluster.fleet.headless = True
+        await cluster.becomes(ready=False)
         cluster.fleet.headless = False
-        wait_until(lambda: is_ready(cluster))
+        await cluster.becomes(ready=True)
         assert failed and cluster.fleet.num_joins == 2
-        assert_whole(hear(cluster.service, ask(session="s")))
+        assert_whole(await listen(cluster.service, ask(session="s")))
     assert "the replicas cannot be listed" in caplog.text

@@ -97,7 +97,7 @@ class Listener:
     async def listen(self) -> None:
         reply = await self._service.submit(self._request)
         letting = asyncio.ensure_future(self._let(reply))
-        async for event in reply.events(acknowledge=False):
+        async for event in reply.events():
             self.events.append(event)
             if isinstance(event, AudioChunk):
                 self.sounds.set()

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from moss_engine.api.events import Event, FinishReason
+from moss_engine.api.events import Finished, FinishReason
 from moss_engine.api.service import ClonedVoice
 from moss_engine.cluster import voices
 from moss_engine.cluster.replica import VOICE_KEPT_S
 from moss_engine.cluster.voices import OwnVoices
-from tests.cluster.cluster_support import clustered, listen
+from tests.cluster.cluster_support import clustered
 from tests.fakes import Clock, FakeCodec
-from tests.service.service_support import PATIENCE_S, ask
+from tests.service.service_support import ask, listen
 from tests.ui.page_support import soon
 
 WAVE, RATE_HZ, CODES = np.ones(10, np.float32), 16_000, (1, 2)
@@ -35,40 +35,31 @@ class Replica:
         return ClonedVoice(f"own {len(self.learned)} at {self.name}")
 
 
-def test_a_replica_learns_a_voice_once_when_a_reply_comes_to_it():
+async def test_a_replica_learns_a_voice_once_when_a_reply_comes_to_it():
     first, second = Replica("a"), Replica("b")
     members: list[Any] = [first, second, second, first]
-
-    async def names() -> tuple[str, list[str | None]]:
-        known = OwnVoices()
-        made = await known.add(members[0], "s", WAVE, RATE_HZ, CODES)
-        request = replace(ask(session="s"), voice=made.name)
-        heard = [(await known.prepare(request, member)).voice for member in members]
-        assert known.remove("s") == ["a", "b"]
-        assert (await known.prepare(request, members[1])).voice == made.name
-        return made.name, heard
-
-    made, heard = asyncio.run(names())
+    known = OwnVoices()
+    made = (await known.add(members[0], "s", WAVE, RATE_HZ, CODES)).name
+    request = replace(ask(session="s"), voice=made)
+    heard = [(await known.prepare(request, member)).voice for member in members]
     assert heard == [made, "own 1 at b", "own 1 at b", made]
+    assert known.remove("s") == ["a", "b"]
+    assert (await known.prepare(request, members[1])).voice == made
     assert [len(replica.learned) for replica in (first, second)] == [1, 1]
     assert second.learned[0][0] == "s" and second.learned[0][1] is WAVE
 
 
-def test_a_page_keeps_the_newest_recordings_and_none_that_was_taken_back_meanwhile(monkeypatch):
+async def test_a_page_keeps_the_newest_recordings_and_none_taken_back_meanwhile(monkeypatch):
     monkeypatch.setattr(voices, "MAX_RECORDINGS", 2)
     member: Any = Replica("a")
-
-    async def play() -> list[list[str]]:
-        known = OwnVoices()
-        for session_id in "abc":
-            await known.add(member, session_id, WAVE, RATE_HZ, CODES)
-        adding = asyncio.ensure_future(known.add(member, "d", WAVE, RATE_HZ, CODES))
-        await asyncio.sleep(0)
-        known.remove("d")
-        await adding
-        return [known.remove(session_id) for session_id in "abcd"]
-
-    assert asyncio.run(play()) == [[], ["a"], ["a"], []]
+    known = OwnVoices()
+    for session_id in "abc":
+        await known.add(member, session_id, WAVE, RATE_HZ, CODES)
+    adding = asyncio.ensure_future(known.add(member, "d", WAVE, RATE_HZ, CODES))
+    await asyncio.sleep(0)
+    known.remove("d")
+    await adding
+    assert [known.remove(session_id) for session_id in "abcd"] == [[], ["a"], ["a"], []]
 
 
 class Codec(FakeCodec):
@@ -87,10 +78,9 @@ class Codec(FakeCodec):
         return len(self.voices) - 1
 
 
-def test_a_voice_that_no_reply_uses_is_forgotten_learned_again_and_can_be_taken_back():
+async def test_a_voice_that_no_reply_uses_is_forgotten_learned_again_and_can_be_taken_back():
     codec, clock = Codec(), Clock()
-
-    async def play(cluster: Any) -> list[Event]:
+    with clustered(1, codec=lambda: codec, cloner=codec, clock=clock) as cluster:
         for session_id in ("other", "s"):
             made = await cluster.service.add_voice(session_id, WAVE, RATE_HZ, CODES)
         spoken = replace(ask(session="s"), voice=made.name)
@@ -101,12 +91,8 @@ def test_a_voice_that_no_reply_uses_is_forgotten_learned_again_and_can_be_taken_
         assert codec.voices[1:] == (made.name,), "that of the other one"
         clock.now_s += VOICE_KEPT_S
         assert await soon(lambda: not codec.num_own)
-        heard = await listen(cluster.service, replace(spoken, request_id="again"))
+        *_, last = await listen(cluster.service, replace(spoken, request_id="again"))
+        assert isinstance(last, Finished) and last.reason is FinishReason.STOP
         assert codec.num_own == 1
         await cluster.service.remove_voice("s")
-        return heard
-
-    with clustered(1, codec=lambda: codec, cloner=codec, clock=clock) as cluster:
-        events = asyncio.run(asyncio.wait_for(play(cluster), PATIENCE_S))
-    assert events[-1].reason is FinishReason.STOP  # type: ignore[attr-defined]
-    assert codec.num_own == 0
+        assert codec.num_own == 0

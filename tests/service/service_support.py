@@ -16,13 +16,13 @@ from moss_engine.api.events import Accepted, AudioChunk, Event, Failed, Finished
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import Request
+from moss_engine.api.service import ReplyStream, SpeechService, stream, taken
 from moss_engine.api.tokens import Row, spoken_codes
 from moss_engine.codec.base import VoiceCloner
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.service.local import LocalService
 from moss_engine.service.recordings import ClonedVoices
-from moss_engine.service.speech_worker import LocalReplyStream
 from tests.fakes import (
     IDS,
     LIMITS,
@@ -92,7 +92,8 @@ def served(
             assert (stats.blocks_used, stats.blocks_reserved, stats.leaked_blocks) == (0, 0, 0)
     finally:
         service.close()
-    assert set(threading.enumerate()) <= before
+    left = set(threading.enumerate()) - before
+    assert all(thread.name.startswith("asyncio") for thread in left), left
     assert engine.runtime.closed
 
 
@@ -116,11 +117,6 @@ def hold_at(runtime: FakeRuntime, step: int) -> threading.Event:
     return go_on
 
 
-async def reached(runtime: FakeRuntime, step: int) -> None:
-    """The runtime is at this step."""
-    await asyncio.to_thread(wait_until, lambda: len(runtime.batches) >= step)
-
-
 def talking(**limits: int) -> FakeRuntime:
     return FakeRuntime(scripted(TALK), replace(LIMITS, num_blocks=256, **limits))
 
@@ -129,15 +125,21 @@ def ask(text: str = "hello", **values) -> Request:
     return make_request(text, **{"max_rows": 190, **values})
 
 
-async def listen(service: LocalService, request: Request) -> list[Event]:
-    return [event async for event in service.accept(request).events()]
+async def rest(reply: ReplyStream) -> list[Event]:
+    """What there is still to hear of a reply."""
+    return [event async for event in taken(reply)]
 
 
-def listen_to(handle: LocalReplyStream) -> list[Event]:
-    async def rest() -> list[Event]:
-        return [event async for event in handle.events()]
+async def listen(service: SpeechService, request: Request) -> list[Event]:
+    return [event async for event in stream(service, request)]
 
-    return asyncio.run(rest())
+
+def hear(service: SpeechService, request: Request) -> list[Event]:
+    return asyncio.run(listen(service, request))
+
+
+def listen_to(reply: ReplyStream) -> list[Event]:
+    return asyncio.run(rest(reply))
 
 
 def heard(events: list[Event]) -> np.ndarray:

@@ -7,6 +7,7 @@ import asyncio
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -21,11 +22,10 @@ from moss_engine.build import find_detector
 from moss_engine.recogniser.base import RATE_HZ, Heard
 from moss_engine.recogniser.load import load_recogniser
 from moss_engine.recogniser.worker import RecogniserWorker
-from moss_engine.service.local import LocalService
 from moss_engine.service.recordings import Hearing, SpeechEncoder
 from tests.audio.test_turn_taking import SAMPLE
 from tests.fakes import FakeCodec
-from tests.service.service_support import PATIENCE_S, ask, served
+from tests.service.service_support import PATIENCE_S, ask, rest, served
 from tests.ui.test_audio_in import Loud
 
 
@@ -44,14 +44,6 @@ class Listener:
         """Nothing is held."""
 
 
-async def hear(heard: Heard) -> str:
-    hearing = Hearing(RecogniserWorker(Listener(heard)))
-    try:
-        return (await hearing.transcribe(np.zeros(RATE_HZ, np.float32), RATE_HZ)).text
-    finally:
-        hearing.close()
-
-
 @pytest.mark.parametrize(
     ("heard", "sentence"),
     [
@@ -60,8 +52,11 @@ async def hear(heard: Heard) -> str:
     ],
 )
 async def test_no_words_and_another_language_are_a_sentence(heard, sentence):
-    with pytest.raises(AudioEmptyError, match=sentence):
-        await hear(heard)
+    with (
+        closing(Hearing(RecogniserWorker(Listener(heard)))) as hearing,
+        pytest.raises(AudioEmptyError, match=sentence),
+    ):
+        await hearing.transcribe(silence(1.0), RATE_HZ)
 
 
 FRAME_S = FRAME_SAMPLES / RATE_HZ
@@ -91,11 +86,8 @@ async def test_a_recording_is_heard_without_its_silence_and_keeps_its_length():
         def transcribe(self, wave: np.ndarray) -> Heard:
             return Heard(f"{len(wave) / RATE_HZ:.1f}")
 
-    hearing = Hearing(RecogniserWorker(Long(Heard(""))), Loud())
-    try:
+    with closing(Hearing(RecogniserWorker(Long(Heard(""))), Loud())) as hearing:
         found = await hearing.transcribe(np.concatenate([tone(1.0), silence(2.0)]), RATE_HZ)
-    finally:
-        hearing.close()
     assert float(found.text) < 1.4 and found.seconds == 3.0
 
 
@@ -105,16 +97,13 @@ async def test_silence_and_quiet_noise_behind_a_sentence_add_no_words():
     pytest.importorskip("silero_vad")
     wave, rate_hz = soundfile.read(SAMPLE, dtype="float32")
     recogniser, _ = load_recogniser("moonshine")
-    hearing = Hearing(RecogniserWorker(recogniser), find_detector())
     rng = np.random.default_rng(1)
-    try:
+    with closing(Hearing(RecogniserWorker(recogniser), find_detector())) as hearing:
         alone = await hearing.transcribe(wave, rate_hz)
         for noise in (0.0, 0.002):
             tail = rng.normal(0.0, noise, 2 * rate_hz)
             found = await hearing.transcribe(np.concatenate([wave, tail]).astype("f4"), rate_hz)
             assert found.text == alone.text
-    finally:
-        hearing.close()
 
 
 def test_a_recording_whose_visitor_left_is_dropped_at_once():
@@ -126,8 +115,7 @@ def test_a_recording_whose_visitor_left_is_dropped_at_once():
         assert may.wait(PATIENCE_S)
         return [len(wave)]
 
-    encoder = SpeechEncoder(encode, on_fault=lambda: None)
-    try:
+    with closing(SpeechEncoder(encode, on_fault=lambda: None)) as encoder:
         first = encoder.submit(np.zeros(1, np.float32), 24_000)
         assert begun.wait(PATIENCE_S)
         wave = np.zeros(9, np.float32)
@@ -137,9 +125,6 @@ def test_a_recording_whose_visitor_left_is_dropped_at_once():
         assert second.cancel() and held() is None and encoder.num_pending == 2
         may.set()
         assert (first.result(PATIENCE_S), third.result(PATIENCE_S)) == ((1,), (3,))
-    finally:
-        may.set()
-        encoder.close()
     assert encoder.num_pending == 0
 
 
@@ -157,34 +142,26 @@ class SlowCloner:
         self.codec.voices = tuple(other for other in self.codec.voices if other != name)
 
 
-def test_a_request_does_not_wait_for_the_voices_of_others_and_no_refusal_names_them():
-    async def play(service: LocalService, cloner: SlowCloner) -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(1))  # on a small machine they are few
-        wave = np.ones(9, np.float32)
+async def test_a_request_does_not_wait_for_the_voices_of_others_and_no_refusal_names_them():
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1, "asyncio"))  # on a small machine they are few
+    codec, wave = FakeCodec(), np.ones(9, np.float32)
+    cloner = SlowCloner(codec)
+    with served(codec=codec, cloner=cloner) as service:
         adding = [
             asyncio.ensure_future(service.add_voice(session_id, wave, 24_000, (1,)))
             for session_id in "ab"
         ]
         await asyncio.sleep(0)
         reply = await asyncio.wait_for(service.submit(ask()), PATIENCE_S / 2)
-        last = [event async for event in reply.events()][-1]
-        assert isinstance(last, Finished)
+        assert isinstance((await rest(reply))[-1], Finished)
         assert not any(task.done() for task in adding)
         cloner.may.set()
         made = [voice.name for voice in await asyncio.gather(*adding)]
-        assert cloner.codec.voices == ("plain", *made)
+        assert codec.voices == ("plain", *made)
         assert (await service.submit(replace(ask(), voice=made[0]))).request_id
         with pytest.raises(UnknownVoiceError) as told:
             await service.submit(replace(ask(), voice="nobody"))
         assert "plain" in str(told.value) and not any(name in str(told.value) for name in made)
         await service.remove_voice("a")
-        assert cloner.codec.voices == ("plain", made[1])
-
-    codec = FakeCodec()
-    cloner = SlowCloner(codec)
-    with served(codec=codec, cloner=cloner) as service:
-        try:
-            asyncio.run(play(service, cloner))
-        finally:
-            cloner.may.set()
+        assert codec.voices == ("plain", made[1])

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from moss_engine.api.events import AudioChunk, Event, Failed, Sampled, TextDelta
+from moss_engine.api.service import taken
 from moss_engine.api.tokens import Modality, Row
 from moss_engine.service import replies
 from moss_engine.service.speech_worker import LINGER_S, LocalReplyStream
 from tests.fakes import Clock
-from tests.service.service_support import ask, at_once, listen, served, talking, wait_until
+from tests.service.service_support import ask, at_once, hear, served, talking, wait_until
 
 
 @pytest.fixture
@@ -46,44 +47,36 @@ OTHERS = (TextDelta("r", 0.0, 3, "a", 0), Failed("r", 0.0, 3, "code", "A sentenc
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=lambda event: type(event).__name__)
-def test_rows_wait_for_what_is_read_or_heard(clock: Clock, other: Event):
-    async def scene() -> None:
-        stream, heard = make_stream(clock), []
-        task = await listening(stream, heard)
-        for number in (1, 2):
-            stream.put(sampled(number))
-        await asyncio.sleep(0.01)
-        assert heard == []
-        stream.put(other)
-        await asyncio.sleep(0.01)
-        assert heard == [sampled(1), sampled(2), other]
-        task.cancel()
-
-    asyncio.run(scene())
+async def test_rows_wait_for_what_is_read_or_heard(clock: Clock, other: Event):
+    stream, heard = make_stream(clock), []
+    task = await listening(stream, heard)
+    for number in (1, 2):
+        stream.put(sampled(number))
+    await asyncio.sleep(0.01)
+    assert heard == []
+    stream.put(other)
+    await asyncio.sleep(0.01)
+    assert heard == [sampled(1), sampled(2), other]
+    task.cancel()
 
 
-def test_a_chunk_counts_as_taken_when_it_comes_out_unless_that_is_said_otherwise(clock: Clock):
-    async def scene(acknowledge: bool) -> int:
-        stream = make_stream(clock)
-        stream.put(AudioChunk("r", 0.0, 1, np.zeros(7, dtype=np.float32), 3, 24_000))
-        await anext(stream.events(acknowledge=acknowledge))
-        return stream.taken_samples
-
-    assert [asyncio.run(scene(value)) for value in (True, False)] == [10, 0]
+@pytest.mark.parametrize(("listen", "samples"), [(LocalReplyStream.events, 0), (taken, 10)])
+async def test_a_chunk_counts_as_taken_for_who_takes_all_at_once(clock: Clock, listen, samples):
+    stream = make_stream(clock)
+    stream.put(AudioChunk("r", 0.0, 1, np.zeros(7, dtype=np.float32), 3, 24_000))
+    await anext(listen(stream))
+    assert stream.taken_samples == samples
 
 
-def test_rows_alone_do_not_wait_for_ever(clock: Clock):
-    async def scene() -> None:
-        stream, heard = make_stream(clock), []
-        task = await listening(stream, heard)
-        stream.put(sampled(1))
-        clock.now_s += 1.1 * LINGER_S
-        stream.put(sampled(2))
-        await asyncio.sleep(0.01)
-        assert heard == [sampled(1), sampled(2)]
-        task.cancel()
-
-    asyncio.run(scene())
+async def test_rows_alone_do_not_wait_for_ever(clock: Clock):
+    stream, heard = make_stream(clock), []
+    task = await listening(stream, heard)
+    stream.put(sampled(1))
+    clock.now_s += 1.1 * LINGER_S
+    stream.put(sampled(2))
+    await asyncio.sleep(0.01)
+    assert heard == [sampled(1), sampled(2)]
+    task.cancel()
 
 
 def lines(caplog) -> list[dict]:
@@ -93,7 +86,7 @@ def lines(caplog) -> list[dict]:
 def test_a_reply_leaves_one_line_without_its_words(caplog):
     caplog.set_level(logging.INFO, replies.log.name)
     with served() as service:
-        asyncio.run(listen(service, ask("my secret")))
+        hear(service, ask("my secret"))
         wait_until(lambda: caplog.records)
         (line,) = lines(caplog)
     assert (line["end"], line["mode"], line["rows"]) == ("stop", "speech", 8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +17,7 @@ from moss_engine.config import EngineConfig
 from moss_engine.service.local import LocalService
 from moss_engine.service.speech_worker import SpeechJob
 from tests.fakes import SPOKEN, WARM, FakeRuntime, make_request, noisy
-from tests.service.service_support import ask, at_once, listen, served
+from tests.service.service_support import ask, at_once, hear, served
 
 SENTENCES = "Good morning.\n\nThe train leaves at nine. Come soon."
 
@@ -51,7 +50,7 @@ def joined(events: list[Event]) -> tuple[list, bytes, str]:
 def assert_continued(core: LocalService, request: Request, whole: list[Event], place: int) -> None:
     progress = progress_at(whole, place, core.engine.processor.ids)
     again = replace(request, request_id=f"again {place}", progress=progress)
-    rest = asyncio.run(listen(core, again))
+    rest = hear(core, again)
     for before, after, complete in zip(
         joined(whole[:place]), joined(rest), joined(whole), strict=True
     ):
@@ -65,7 +64,7 @@ def assert_continued(core: LocalService, request: Request, whole: list[Event], p
 def test_a_reply_goes_on_behind_each_of_its_events():
     with served() as core:
         request = ask("hello", max_rows=20)
-        whole = asyncio.run(listen(core, request))
+        whole = hear(core, request)
         assert joined(whole)[0] == SPOKEN
         for place in range(len(whole)):
             assert_continued(core, request, whole, place)
@@ -74,7 +73,7 @@ def test_a_reply_goes_on_behind_each_of_its_events():
 def test_every_sentence_of_a_reply_is_continued_with_its_own_numbers():
     with served(FakeRuntime(noisy)) as core:
         request = make_request("one\ntwo\nthree", mode="lines", max_rows=9, channel=WARM)
-        whole = asyncio.run(listen(core, request))
+        whole = hear(core, request)
         for place in range(len(whole)):
             assert_continued(core, request, whole, place)
 
@@ -105,7 +104,7 @@ def test_the_built_in_voice_goes_on_bit_for_bit(monkeypatch, moves):
         request = make_request(SENTENCES, mode=processor.default_mode.name)
         sampling = replace(processor.default_sampling, seed=5)
         request = replace(request, sampling=sampling, moves=moves)
-        whole = asyncio.run(listen(core, request))
+        whole = hear(core, request)
         borders = [i for i, e in enumerate(whole) if isinstance(e, Sampled) and e.silence]
         assert len(borders) == 2, "there are pauses between sentences and paragraphs"
         all_codes, resumed = len(spoken), 0

@@ -37,8 +37,7 @@ from moss_engine.api.request import Request
 from moss_engine.api.tokens import Row
 from moss_engine.engine.engine import FAULT
 from moss_engine.service.local import LocalService
-from moss_engine.service.speech_worker import LocalReplyStream
-from tests.fakes import LIMITS, SPOKEN, WARM, FakeCodec, FakeRuntime, noisy, scripted
+from tests.fakes import LIMITS, SPOKEN, WARM, Clock, FakeCodec, FakeRuntime, noisy, scripted
 from tests.service.service_support import (
     PATIENCE_S,
     TALK,
@@ -47,24 +46,26 @@ from tests.service.service_support import (
     at_once,
     at_rest,
     broken,
+    hear,
     heard,
     hold_at,
     listen,
     listen_to,
-    reached,
+    rest,
     served,
     sound_of,
     take,
     talking,
     wait_until,
 )
+from tests.ui.page_support import soon
 
 
 def test_a_written_reply_opens_no_codec_stream():
     codec = FakeCodec()
     codec.open_stream = None
     with served(codec=codec) as service:
-        events = asyncio.run(listen(service, ask(mode="text")))
+        events = hear(service, ask(mode="text"))
         assert events[-1].reason is FinishReason.STOP and len(heard(events)) == 0
 
 
@@ -100,15 +101,14 @@ def test_many_listeners_on_several_event_loops():
 def test_a_refused_request_raises_and_starts_nothing(request_: Request, error: type[MossError]):
     with served() as service:
         with pytest.raises(error):
-            asyncio.run(listen(service, request_))
+            hear(service, request_)
         assert service.engine.runtime.batches == []
         assert at_once(service.stats()).outcomes == {"refused": 1}
 
 
 def test_an_id_in_use_and_a_full_queue_are_refused_at_once():
-    hold = threading.Event()
     runtime = FakeRuntime(scripted(SPOKEN), replace(LIMITS, max_batch=1))
-    runtime.before_forward = lambda: hold.wait(PATIENCE_S)
+    hold = hold_at(runtime, 1)
     with served(runtime, max_waiting=1) as service:
         first = ask()
         handles = [service.accept(first)]
@@ -123,51 +123,41 @@ def test_an_id_in_use_and_a_full_queue_are_refused_at_once():
         assert at_once(service.stats()).outcomes == {"refused": 2, "stop": 2}
 
 
-def test_who_leaves_before_their_text_is_read_costs_nothing():
-    async def leave(service: LocalService) -> None:
+async def test_who_leaves_before_their_text_is_read_costs_nothing():
+    hold = threading.Event()
+    with served() as service:
         service.accepting.submit(hold.wait, PATIENCE_S)  # the text of another one
         asking = [asyncio.ensure_future(service.submit(ask())) for _ in range(8)]
         await asyncio.sleep(0)
         for one in asking:
             one.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
-
-    hold = threading.Event()
-    with served() as core:
-        asyncio.run(leave(core))
         hold.set()
-        core.accepting.submit(int).result()  # behind all of them
-        assert at_once(core.stats()).outcomes == {} and core.engine.runtime.batches == []
+        service.accepting.submit(int).result()  # behind all of them
+        assert (await service.stats()).outcomes == {} and service.engine.runtime.batches == []
 
 
 @pytest.mark.parametrize("kind", [Accepted, Started, Sampled, AudioChunk])
-def test_leaving_a_stream_stops_the_reply(kind: type):
-    async def leave(service: LocalService) -> None:
+async def test_leaving_a_stream_stops_the_reply(kind: type):
+    with served(talking(), run_ahead_s=1.0, lease_s=600) as service:
         async with aclosing(service.accept(ask()).events()) as events:
             await take(events, kind)
-
-    with served(talking(), run_ahead_s=1.0, lease_s=600) as service:
-        asyncio.run(leave(service))
         wait_until(lambda: at_once(service.stats()).outcomes == {"cancelled": 1})
         assert at_once(service.stats()).engine.running == 0
 
 
 def test_cancel_and_cancel_session_end_the_stream_with_its_rows():
-    async def main(service: LocalService) -> list[list[Event]]:
-        requests = [ask(session="mine"), ask(session="other"), ask(session="other")]
-        tasks = [asyncio.ensure_future(listen(service, request)) for request in requests]
-        await reached(runtime, 10)
-        service.cancel(requests[0].request_id)
-        await service.cancel_session("other")
-        await service.cancel_session("other")
-        service.cancel("unknown")
-        go_on.set()
-        return await asyncio.gather(*tasks)
-
     runtime = talking()
     go_on = hold_at(runtime, 10)
     with served(runtime) as service:
-        for events in asyncio.run(main(service)):
+        replies = [service.accept(ask(session=name)) for name in ("mine", "other", "other")]
+        wait_until(lambda: len(runtime.batches) >= 10)
+        service.cancel(replies[0].request_id)
+        for _ in range(2):
+            at_once(service.cancel_session("other"))
+        service.cancel("unknown")
+        go_on.set()
+        for events in map(listen_to, replies):
             assert_well_formed(events)
             assert events[-1].reason is FinishReason.CANCELLED
             assert len(events[-1].rows) == sum(isinstance(event, Sampled) for event in events)
@@ -183,7 +173,7 @@ def test_a_session_that_is_stopped_while_its_request_is_being_accepted_stays_sil
             return submit(*asked)
 
         service.engine.submit = submit_and_stop
-        events = listen_to(service.accept(ask(session="mine")))
+        events = hear(service, ask(session="mine"))
         assert_well_formed(events)
         assert events[-1].reason is FinishReason.CANCELLED and events[-1].num_rows < len(TALK)
 
@@ -217,37 +207,28 @@ def test_a_written_reply_is_bounded_too(monkeypatch: pytest.MonkeyPatch):
         assert listen_to(handle)[-1].num_rows == 190
 
 
-def test_a_listener_who_vanished_while_the_reply_was_held_back_loses_it():
+async def test_a_listener_who_vanished_while_the_reply_was_held_back_loses_it():
     """It had taken everything, so that nothing waits for it."""
-
-    async def vanish(service: LocalService, reply: LocalReplyStream) -> None:
-        async with aclosing(reply.events(acknowledge=False)) as events:
+    with served(talking(), run_ahead_s=1.0, lease_s=1.0) as service:
+        reply = service.accept(ask())
+        async with aclosing(reply.events()) as events:
             await take(events, AudioChunk, 13)  # 1.04 s
             while reply.num_untaken:
                 await anext(events)
             wait_until(lambda: at_once(service.stats()).outcomes == {"cancelled": 1})
-
-    with served(talking(), run_ahead_s=1.0, lease_s=1.0) as service:
-        asyncio.run(vanish(service, service.accept(ask())))
         assert at_once(service.stats()).engine.running == 0
 
 
-def test_waiting_in_the_queue_is_not_absence():
-    hold = threading.Event()
+async def test_waiting_in_the_queue_is_not_absence():
     runtime = FakeRuntime(scripted(SPOKEN), replace(LIMITS, max_batch=1))
-    runtime.before_forward = lambda: hold.wait(PATIENCE_S)
-
-    async def main(service: LocalService) -> list[Event]:
-        second = asyncio.ensure_future(listen(service, ask()))
-        await asyncio.sleep(1.6)
-        hold.set()
-        return await second
-
+    hold = hold_at(runtime, 1)
     with served(runtime, lease_s=1.0) as service:
         first = service.accept(ask())
         wait_until(lambda: at_once(service.stats()).engine.running == 1)
-        events = asyncio.run(main(service))
-        assert events[-1].reason is FinishReason.STOP
+        second = asyncio.ensure_future(listen(service, ask()))
+        await asyncio.sleep(1.6)
+        hold.set()
+        assert (await second)[-1].reason is FinishReason.STOP
         first.cancel()
 
 
@@ -256,17 +237,13 @@ def test_a_runtime_error_ends_every_stream_and_turns_the_service_unready(
 ):
     runtime = talking()
     go_on = hold_at(runtime, 10)
-
-    async def main(service: LocalService) -> list[list[Event]]:
-        tasks = [asyncio.ensure_future(listen(service, ask())) for _ in range(6)]
-        await reached(runtime, 10)
-        runtime.before_forward = broken(RuntimeError("device lost"))
-        go_on.set()
-        return await asyncio.gather(*tasks)
-
     with served(runtime) as service, caplog.at_level(logging.CRITICAL):
         assert at_once(service.stats()).ready
-        for events in asyncio.run(main(service)):
+        replies = [service.accept(ask()) for _ in range(6)]
+        wait_until(lambda: len(runtime.batches) >= 10)
+        runtime.before_forward = broken(RuntimeError("device lost"))
+        go_on.set()
+        for events in map(listen_to, replies):
             assert_well_formed(events)
             assert isinstance(events[-1], Failed) and "restart" in events[-1].message
         assert not at_once(service.stats()).ready
@@ -286,67 +263,54 @@ def test_an_error_in_the_services_own_thread_leaves_nobody_waiting(
             return accepted
 
         service.engine.submit = submit_and_break
-        handle = service.accept(ask())
-        assert isinstance(listen_to(handle)[-1], Failed)
+        assert isinstance(hear(service, ask())[-1], Failed)
         assert not at_once(service.stats()).ready
         service.engine.fault = "over"
 
 
-def test_drain_lets_replies_end_and_refuses_new_ones():
+async def test_drain_lets_replies_end_and_refuses_new_ones():
     runtime = talking()
     runtime.before_forward = lambda: time.sleep(0.001)
-
-    async def main(service: LocalService) -> list[list[Event]]:
-        tasks = [asyncio.ensure_future(listen(service, ask())) for _ in range(6)]
+    with served(runtime) as service:
+        hearing = [asyncio.ensure_future(rest(service.accept(ask()))) for _ in range(6)]
         await asyncio.sleep(0.02)
         drained = asyncio.ensure_future(service.drain(PATIENCE_S))
-        await asyncio.to_thread(wait_until, lambda: not at_once(service.stats()).ready)
+        assert await soon(lambda: not at_once(service.stats()).ready)
         with pytest.raises(ShuttingDownError):
             service.accept(ask())
         await drained
-        return await asyncio.gather(*tasks)
-
-    with served(runtime) as service:
-        for events in asyncio.run(main(service)):
+        for events in await asyncio.gather(*hearing):
             assert events[-1].reason is FinishReason.STOP
 
 
-def test_drain_stops_what_does_not_end_in_time():
-    hold = threading.Event()
+async def test_drain_stops_what_does_not_end_in_time():
     runtime = talking()
-    runtime.before_forward = lambda: hold.wait(PATIENCE_S)
-
-    async def main(service: LocalService) -> list[list[Event]]:
-        tasks = [asyncio.ensure_future(listen(service, ask())) for _ in range(6)]
+    hold = hold_at(runtime, 1)
+    with served(runtime) as service:
+        hearing = [asyncio.ensure_future(rest(service.accept(ask()))) for _ in range(6)]
         await asyncio.sleep(0.02)
         await service.drain(0.05)  # the runtime hangs: the streams end all the same
         hold.set()
-        return await asyncio.gather(*tasks)
-
-    with served(runtime) as service:
-        for events in asyncio.run(main(service)):
+        for events in await asyncio.gather(*hearing):
             assert_well_formed(events)
             assert events[-1].reason is FinishReason.CANCELLED
 
 
 def test_a_stalled_runtime_turns_the_service_unready():
-    now_s = [0.0]
-    hold = threading.Event()
-    runtime = FakeRuntime(scripted(SPOKEN))
-    runtime.before_forward = lambda: hold.wait(PATIENCE_S)
-    with served(runtime, clock=lambda: now_s[0]) as service:
+    clock, runtime = Clock(), FakeRuntime(scripted(SPOKEN))
+    hold = hold_at(runtime, 1)
+    with served(runtime, clock=clock) as service:
         service.accept(ask())
         wait_until(lambda: len(runtime.batches) == 1)
         assert at_once(service.stats()).ready
-        now_s[0] += 11.0
-        assert (
-            not at_once(service.stats()).ready and at_once(service.stats()).progress_age_s == 11.0
-        )
+        clock.now_s += 11.0
+        stats = at_once(service.stats())
+        assert not stats.ready and stats.progress_age_s == 11.0
         hold.set()
         wait_until(lambda: at_once(service.stats()).ready)
 
 
-def test_cancel_fuzz_leaves_nothing_behind():
+async def test_cancel_fuzz_leaves_nothing_behind():
     """150 requests, a third stopped at random by five routes, some twice: one terminal event each,
     nothing left."""
     chance = random.Random(3)
@@ -356,13 +320,8 @@ def test_cancel_fuzz_leaves_nothing_behind():
 
     async def visitor(service: LocalService, number: int) -> None:
         route = chance.choice(["stay"] * 10 + ["break", "task", "cancel", "session", "double"])
-        request = ask(
-            f"{number}",
-            session=f"s{number}",
-            channel=WARM,
-            max_rows=chance.randint(1, 60),
-            seed=number,
-        )
+        rows, session = chance.randint(1, 60), f"s{number}"
+        request = ask(f"{number}", session=session, channel=WARM, max_rows=rows, seed=number)
         task = asyncio.ensure_future(listen(service, request))
         await asyncio.sleep(0)
         if route != "stay":
@@ -371,12 +330,11 @@ def test_cancel_fuzz_leaves_nothing_behind():
             task.cancel()
         elif route == "break":
             task.cancel()
-            async with aclosing(
-                service.accept(ask(session=f"again{number}", channel=WARM)).events()
-            ) as events:
+            again = service.accept(ask(session=f"again{number}", channel=WARM))
+            async with aclosing(again.events()) as events:
                 await take(events, Accepted)
         elif route == "session":
-            await service.cancel_session(f"s{number}")
+            await service.cancel_session(session)
         elif route in ("cancel", "double"):
             for _ in range(1 + (route == "double")):
                 service.cancel(request.request_id)
@@ -389,17 +347,14 @@ def test_cancel_fuzz_leaves_nothing_behind():
         if events[-1].reason is not FinishReason.CANCELLED:
             np.testing.assert_array_equal(heard(events), sound_of(events[-1].rows))
 
-    async def main(service: LocalService) -> None:
-        await asyncio.gather(*(visitor(service, n) for n in range(150)))
-
     with served(runtime, max_waiting=400) as service:
-        asyncio.run(main(service))
+        await asyncio.gather(*(visitor(service, n) for n in range(150)))
         wait_until(lambda: at_rest(service))
         assert len(ends) > 100 and set(ends) == {Finished}
 
 
 @pytest.mark.parametrize("max_together", [1, 16])
-def test_every_reply_ends_and_no_other_begins(max_together: int):
+async def test_every_reply_ends_and_no_other_begins(max_together: int):
     codec, calls = FakeCodec(max_together=max_together), []
 
     def fails_later() -> None:
@@ -409,13 +364,8 @@ def test_every_reply_ends_and_no_other_begins(max_together: int):
 
     codec.before_push = fails_later
     with served(talking(), codec=codec, run_ahead_s=600.0) as service:
-
-        async def crowd():
-            return await asyncio.gather(
-                *(listen(service, ask(max_rows=150, session=f"{i}")) for i in range(3))
-            )
-
-        for events in asyncio.run(asyncio.wait_for(crowd(), 30)):
+        crowd = (listen(service, ask(max_rows=150, session=f"{i}")) for i in range(3))
+        for events in await asyncio.wait_for(asyncio.gather(*crowd), PATIENCE_S):
             assert isinstance(events[-1], Failed) and events[-1].message == FAULT
             assert sum(isinstance(event, Failed) for event in events) == 1
         assert not at_once(service.stats()).ready

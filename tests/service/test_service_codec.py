@@ -3,7 +3,6 @@ codec does."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
@@ -27,8 +26,8 @@ from tests.service.service_support import (
     at_once,
     at_rest,
     broken,
+    hear,
     heard,
-    listen,
     listen_to,
     served,
     sound_of,
@@ -39,7 +38,7 @@ from tests.service.service_support import (
 
 def test_a_codec_stream_goes_on_over_segments_and_is_flushed_once():
     with served(codec=FakeCodec(chunk_codes=5)) as service:
-        events = asyncio.run(listen(service, ask("a\nb\nc", mode="lines")))
+        events = hear(service, ask("a\nb\nc", mode="lines"))
         assert events[-1].rows == tuple(SPOKEN * 3)
         np.testing.assert_array_equal(heard(events), sound_of(events[-1].rows))
         assert [len(e.samples) // 960 for e in events if isinstance(e, AudioChunk)] == [5, 4]
@@ -49,9 +48,9 @@ def test_a_codec_error_ends_that_reply_only(caplog: pytest.LogCaptureFixture):
     codec = FakeCodec()
     with served(codec=codec) as service, caplog.at_level(logging.CRITICAL):
         codec.before_push = broken(RuntimeError("secret"))
-        failed = asyncio.run(listen(service, ask()))
+        failed = hear(service, ask())
         codec.before_push = lambda: None
-        fine = asyncio.run(listen(service, ask()))
+        fine = hear(service, ask())
         assert_well_formed(failed)
         assert (failed[-1].code, "secret" in failed[-1].message) == ("E_REPLY", False)
         assert fine[-1].reason is FinishReason.STOP
@@ -176,7 +175,7 @@ def test_sound_that_is_no_number_is_never_sent(caplog: pytest.LogCaptureFixture)
     stream._samples = lambda count: np.full(count, np.nan, np.float32)
     codec.open_stream = lambda voice: stream
     with served(codec=codec) as service, caplog.at_level(logging.CRITICAL):
-        events = asyncio.run(listen(service, ask()))
+        events = hear(service, ask())
         assert isinstance(events[-1], Failed) and len(heard(events)) == 0
 
 

@@ -3,7 +3,6 @@ times of its text, and pauses between sentences are put into both."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from moss_engine.engine.sequence import Segment
 from moss_engine.text.modes import Modes, Pauses, read_modes
 from moss_engine.text.processor import parts_to_read
 from tests.fakes import SPOKEN, FakeProcessor, FakeRuntime, scripted
-from tests.service.service_support import INFO, ask, heard, listen, served, sound_of
+from tests.service.service_support import INFO, ask, hear, heard, served, sound_of
 
 TWO_SPANS = (*SPOKEN[:-1], *SPOKEN[1:])
 """Text, three codes, text, three codes."""
@@ -34,7 +33,7 @@ def told(
 ) -> list[Event]:
     """What a listener is told by a network that always says `reply`."""
     with served(FakeRuntime(scripted(list(reply))), processor=processor, **options) as service:
-        return asyncio.run(listen(service, request))
+        return hear(service, request)
 
 
 @pytest.mark.parametrize("lead_s", [0.0, 0.03, 0.1])

@@ -157,7 +157,7 @@ async def test_the_next_part_waits_for_a_listener_who_is_far_behind():
     parts = [Say(f"Part {number}.") for number in range(30)]
     service, below = talking(Written(parts))
     reply = await service.submit(asking())
-    async with aclosing(reply.events(acknowledge=False)) as told:
+    async with aclosing(reply.events()) as told:
         taking = asyncio.ensure_future(all_of(told))
         assert await soon(lambda: len(below.requests) >= 11)
         await asyncio.sleep(0.3)

@@ -14,6 +14,7 @@ import pytest
 from moss_engine.api.errors import CheckpointError, ParameterError
 from moss_engine.api.events import Finished
 from moss_engine.api.request import Message, Request, Text
+from moss_engine.api.service import stream
 from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
 from moss_engine.models.config import ModelConfig
@@ -150,7 +151,7 @@ async def test_the_service_offers_the_networks_voices_and_speeds(folder: Path) -
         request = Request(
             "r", "s", (Message("user", Text("Hello.")),), "read", info.sampling, "ben", speed=1.3
         )
-        events = [event async for event in (await service.submit(request)).events()]
+        events = [event async for event in stream(service, request)]
         assert isinstance(events[-1], Finished)
         with pytest.raises(ParameterError, match="'nano' is unknown; choose one of ada, ben"):
             await service.submit(replace(request, request_id="q", voice="nano"))

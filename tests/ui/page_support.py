@@ -225,8 +225,8 @@ class FakeReply:
     def acknowledge(self, samples: int) -> None:
         self.service.acknowledged[self.request_id] = samples
 
-    def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:
-        return self.service.told(self.request, acknowledge)
+    def events(self) -> AsyncGenerator[Event, None]:
+        return self.service.told(self.request)
 
 
 @dataclass
@@ -316,7 +316,7 @@ class FakeService:
         self.requests.append(request)
         return FakeReply(self, request)
 
-    async def told(self, request: Request, acknowledge: bool) -> AsyncGenerator[Event, None]:
+    async def told(self, request: Request) -> AsyncGenerator[Event, None]:
         """Leaving early cancels the reply, whoever is the first to notice that the tab was
         closed."""
         key, over = request.request_id, False
@@ -324,8 +324,6 @@ class FakeService:
         try:
             async for event in self._events(request):
                 over = isinstance(event, Finished)
-                if acknowledge and isinstance(event, AudioChunk):
-                    self.acknowledged[key] = event.start_sample + len(event.samples)
                 yield event
         finally:
             if not over:

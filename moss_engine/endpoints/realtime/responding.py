@@ -149,7 +149,7 @@ class Answer:
         try:
             if request.tools is None:
                 await self._show()
-            async with aclosing(self._reply.events(acknowledge=False)) as events:
+            async with aclosing(self._reply.events()) as events:
                 async for event in events:
                     self._usage.take(event)
                     if isinstance(event, Failed):

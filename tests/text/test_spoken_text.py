@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from moss_engine.text.spoken import dates, formulas, numbers, signs, text, units
 from moss_engine.text.spoken.cardinals import cardinal, digits, ordinal, year
 from moss_engine.text.spoken.numbers import numbers_to_words
-from moss_engine.text.spoken.rules import Rule, apply, needs_of, rules
+from moss_engine.text.spoken.rules import Rule, needs_of
 from moss_engine.text.spoken.text import MAX_WORD_LETTERS, as_sentence, split_sentences, spoken_text
 
 
@@ -48,7 +48,7 @@ def test_a_rule_that_is_left_out_would_have_found_nothing() -> None:
         for table in vars(module).values()
         if isinstance(table, tuple) and table and isinstance(table[0], Rule)
     ]
-    for pattern, _, needs, _ in dict.fromkeys(rule for table in tables for rule in table):
+    for pattern, _, needs in dict.fromkeys(rule for table in tables for rule in table):
         for written in TABLE:
             if pattern.search(written):
                 assert all(any(one in written for one in texts) for texts in needs), pattern.pattern
@@ -74,22 +74,6 @@ PIECES = st.sampled_from(
 def test_any_number_of_empty_lines_is_one(empty: str) -> None:
     for mark in (".", "!", ""):
         assert spoken_text(f"One{mark}{empty}Two") == spoken_text(f"One{mark}\n\nTwo")
-
-
-@pytest.mark.parametrize("place", [0, 3, 180, 401, 402])
-def test_what_is_rare_in_a_long_text_is_found_wherever_it_stands(place: int) -> None:
-    """Where a rule looks around its letters alone, it finds what it finds in the whole text."""
-    words = ["word"] * 402
-    words[place:place] = ["Dr.", "Smith,", "No.", "5,", "7%", "Mr.", "Oak", "St.", "x@y.org", "and"]
-    said = spoken_text(" ".join([*words, "end"]))
-    assert said.count("word") == 402
-    assert "Doctor Smith, Number five, seven percent Mister Oak Street x at y dot org and" in said
-    table = rules((r"(?<=a )([b-d])\.", r"<\1>"), (r"\bx+\b", lambda m: f"{m.start()}"))
-    for long in ("a b." + " e" * 900 + " a c. a d.", "e " * 300 + "a b.", "x" + " e" * 900 + " xx"):
-        whole = long
-        for rule in table:
-            whole = rule.pattern.sub(rule.said, whole)
-        assert apply(table, long) == whole != long
 
 
 @given(st.one_of(st.text(), st.lists(PIECES).map(" ".join), st.lists(PIECES).map("".join)))

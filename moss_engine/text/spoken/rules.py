@@ -1,14 +1,11 @@
 """Rules: a pattern, and what is said for what it finds.
 
 Most rules find nothing in most texts, and a look for some letters takes far less time than a
-search: each is tried on texts alone that hold the letters that it needs, as its pattern says, and
-where those are rare, around them alone. One period at the end of a long text costs a search around
-it, not one of the whole text.
+search: each is tried on texts alone that hold the letters that it needs, as its pattern says.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import product
@@ -23,13 +20,11 @@ Said = str | Callable[[re.Match[str]], str]
 
 
 class Rule(NamedTuple):
-    """Wherever `pattern` finds something, one text of each of `needs` is there, too, and one of
-    `near` within REACH characters; without any, the pattern may look further."""
+    """Wherever `pattern` finds something, one text of each of `needs` is there, too."""
 
     pattern: re.Pattern[str]
     said: Said
     needs: tuple[tuple[str, ...], ...]
-    near: tuple[str, ...]
 
 
 def rules(*written: tuple[str | re.Pattern[str], Said] | Rule) -> tuple[Rule, ...]:
@@ -39,9 +34,7 @@ def rules(*written: tuple[str | re.Pattern[str], Said] | Rule) -> tuple[Rule, ..
 
 def _rule(written: str | re.Pattern[str], said: Said) -> Rule:
     pattern = re.compile(written)
-    needs = needs_of(pattern)
-    reach = _reach(parser.parse(pattern.pattern, pattern.flags))
-    return Rule(pattern, said, needs, needs[0] if needs and reach <= REACH else ())
+    return Rule(pattern, said, needs_of(pattern))
 
 
 def apply(table: Iterable[Rule], text: str) -> str:
@@ -54,67 +47,8 @@ def apply(table: Iterable[Rule], text: str) -> str:
             else:
                 break
         else:
-            text = _sub(rule, text)
+            text = rule.pattern.sub(rule.said, text)
     return text
-
-
-REACH = 160
-"""Characters on either side of the letters that a rule needs."""
-RUN = 60
-"""No longer is a run of spaces, figures or letters that is read out."""
-
-
-def _sub(rule: Rule, text: str) -> str:
-    pattern, said, _, near = rule
-    if not near or sum(map(text.count, near)) * 3 * REACH > len(text):
-        return pattern.sub(said, text)
-    parts, done = list[str](), 0
-    for start, end in _around(near, text):
-        for m in pattern.finditer(text, start, end):
-            parts += text[done : m.start()], m.expand(said) if isinstance(said, str) else said(m)
-            done = m.end()
-    return "".join(parts) + text[done:]
-
-
-def _around(near: tuple[str, ...], text: str) -> Iterator[tuple[int, int]]:
-    """From where to where the letters stand, with REACH on either side; in order and apart."""
-    start = end = 0
-    for m in re.finditer("|".join(map(re.escape, near)), text):
-        if m.start() - REACH > end:
-            yield start, end
-            start = m.start() - REACH
-        end = m.end() + REACH
-    yield start, end
-
-
-def _reach(tree: Any) -> float:
-    """Characters that a pattern looks at, at most: infinitely many where it has a run of anything
-    but spaces, figures or letters alone."""
-    return sum(_width(kind, value) for kind, value in tree)
-
-
-def _width(kind: Any, value: Any) -> float:
-    if kind in REPEATS:
-        _, most, body = value
-        if most is not parser.MAXREPEAT:
-            return most * _reach(body)
-        return RUN if len(body) == 1 and _is_run(*body[0]) else math.inf
-    if kind is parser.BRANCH:
-        return max(map(_reach, value[1]))
-    if kind is parser.SUBPATTERN:
-        return _reach(value[3])
-    if kind in (parser.ASSERT, parser.ASSERT_NOT):
-        return _reach(value[1])
-    return math.inf if kind is parser.GROUPREF else kind is not parser.AT
-
-
-def _is_run(kind: Any, value: Any) -> bool:
-    """Whether a class has spaces alone, or none."""
-    if kind is not parser.IN:
-        return kind is parser.LITERAL
-    spaces = [one == (parser.CATEGORY, parser.CATEGORY_SPACE) for one in value]
-    chars = "".join(chr(one) for what, one in value if what is parser.LITERAL)
-    return value[0][0] is not parser.NEGATE and (all(spaces) or not (any(spaces) or " " in chars))
 
 
 MAX_TEXTS = 24

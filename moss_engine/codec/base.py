@@ -12,6 +12,7 @@ from moss_engine.api.errors import MelSpecError, ParameterError
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,28 @@ MOSS_MEL = MelSpec(
     fmax_hz=8000.0,
 )
 """The mel of the published MOSS-Speech codec, and of the nano checkpoint."""
+
+
+class Window(NamedTuple):
+    """The next mel frames [num_mels, n] of a reply in some state, and whether they are its last."""
+
+    state: Any
+    mel: Tensor
+    is_last: bool
+
+
+class MelVocoder(Protocol):
+    """Speaks many replies: `Hift`, `WindowVocoder` or `CachedVocoder`. A state is a value: what is
+    spoken from it leaves it as it was."""
+
+    def open(self) -> Any:
+        """The state of a reply before its first frame."""
+        ...
+
+    def speak(self, windows: Sequence[Window]) -> list[tuple[Tensor, Any]]:
+        """-> for each, the samples [n] that are final now, and the state that follows. Silence
+        follows a reply's last frame."""
+        ...
 
 
 class SpeechStream(Protocol):

@@ -14,15 +14,13 @@ another.
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import dataclasses
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -30,11 +28,11 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from moss_engine.api.errors import CheckpointError, ParameterError, UnsupportedModeError
-from moss_engine.codec.base import MOSS_MEL, MelSpec, Push, check_codes
+from moss_engine.codec.base import MOSS_MEL, MelSpec, Push, Window, check_codes
 from moss_engine.codec.device import on_host, on_lane, open_lane
 from moss_engine.codec.files import CONFIG_NAME, filled, read_config, unusable, write
 from moss_engine.codec.vocoder.make import make_vocoder, vocoder_mel
-from moss_engine.codec.vocoder.stream import StreamVocoder
+from moss_engine.codec.vocoder.stream import ChunkVocoder
 from moss_engine.models.recording import Recording
 
 LOOK_AHEAD_CODES = 1
@@ -246,41 +244,39 @@ RECORDED_CODES = 2
 """From so many new codes on, every block has something to do in every run."""
 
 
+Past = tuple[Tensor, ...]
+"""What a stream of the decoder keeps for each block: the inputs [1, dim, steps] that it will need
+again."""
+
+
 class StreamedDecoder:
-    """A decoder that runs as streams; `start` is what its blocks know before the first code."""
+    """A decoder that runs as streams: mel frames come one code late, and are those of `Decoder`
+    over all codes at once. `start` is what its blocks know before the first code."""
 
     def __init__(self, decoder: Decoder, device: torch.device) -> None:
         self.decoder = decoder
         self._blocks = cast("list[Block]", [*decoder.code_blocks, *decoder.frame_blocks])
-        self.start = tuple(_zeros(block, block.look_back, device) for block in self._blocks)
+        self.start: Past = tuple(_zeros(block, block.look_back, device) for block in self._blocks)
         self._advance: Callable[..., tuple[Tensor, ...]] = self._advance_blocks
         if device.type == "cpu":
             x = _zeros(self._blocks[0], RECORDED_CODES, device)
             self._advance = Recording(self._advance_blocks, (x, *self.start))
 
-    def open(self) -> DecoderStream:
-        return DecoderStream(self.start)
-
-    @torch.inference_mode()
-    def decode(self, streams: Sequence[DecoderStream], points: Tensor) -> Tensor:
+    def decode(self, pasts: Sequence[Past], points: Tensor) -> tuple[Tensor, list[Past]]:
         """Streams of one phase: grid points [streams, codes, len(levels)] -> log-mel [streams,
-        num_mels, frames] that became final."""
-        return self._run(streams, self.decoder.embed(points).transpose(1, 2))
+        num_mels, frames] that became final, and what follows each past."""
+        return self._run(pasts, self.decoder.embed(points).transpose(1, 2))
 
-    @torch.inference_mode()
-    def flush(self, streams: Sequence[DecoderStream]) -> Tensor:
-        """Ended streams of one phase -> the last code's log-mel; nothing follows it."""
+    def flush(self, pasts: Sequence[Past]) -> tuple[Tensor, list[Past]]:
+        """As `decode` for ended streams of one phase: the last code's log-mel; nothing follows."""
         after = _zeros(self._blocks[0], LOOK_AHEAD_CODES, self.start[0].device)
-        return self._run(streams, after.expand(len(streams), -1, -1))
+        return self._run(pasts, after.expand(len(pasts), -1, -1))
 
-    def _run(self, streams: Sequence[DecoderStream], x: Tensor) -> Tensor:
-        """[streams, dim, codes] -> log-mel [streams, num_mels, frames]; updates every stream."""
-        pasts = [torch.cat(pasts) for pasts in zip(*(stream.past for stream in streams))]
+    def _run(self, pasts: Sequence[Past], x: Tensor) -> tuple[Tensor, list[Past]]:
+        """x [streams, dim, codes]"""
         advance = self._advance if x.shape[-1] >= RECORDED_CODES else self._advance_blocks
-        mel, *pasts = advance(x, *pasts)
-        for index, stream in enumerate(streams):
-            stream.past = tuple(past[index : index + 1] for past in pasts)
-        return mel
+        mel, *news = advance(x, *map(torch.cat, zip(*pasts, strict=True)))
+        return mel, [tuple(new[i : i + 1] for new in news) for i in range(len(pasts))]
 
     def _advance_blocks(self, x: Tensor, *pasts: Tensor) -> tuple[Tensor, ...]:
         """-> log-mel, and the inputs that every block needs again"""
@@ -293,22 +289,6 @@ class StreamedDecoder:
         return decoder.finish(
             _through(frame_blocks, kept, num_code_blocks, decoder.to_frames(x))
         ), *kept
-
-
-class DecoderStream:
-    """Codes in, mel frames out, one code late: the frames of `Decoder` over all codes at once.
-
-    `past` holds, for each block, the inputs [1, dim, steps] that it will need again. It is
-    replaced, never written to.
-    """
-
-    def __init__(self, past: tuple[Tensor, ...]) -> None:
-        self.past = past
-
-    @property
-    def phase(self) -> tuple[int, ...]:
-        """Streams of one phase can be decoded together when they get equally many codes."""
-        return tuple(past.shape[-1] for past in self.past)
 
 
 def _through(blocks: Sequence[Block], pasts: list[Tensor], first: int, x: Tensor) -> Tensor:
@@ -344,12 +324,13 @@ class NanoCodec:
     """codes -> wave; one voice. `max_together` streams are spoken at a time."""
 
     def __init__(
-        self, fsq: NanoFsq, vocoder: StreamVocoder, device: torch.device, *, max_together: int = 1
+        self, fsq: NanoFsq, vocoder: ChunkVocoder, device: torch.device, *, max_together: int = 1
     ) -> None:
         self._fsq, self._vocoder, self._device = fsq, vocoder, device
         self._decoder = StreamedDecoder(fsq.decoder, device)
         self._lane = open_lane(device)
         mel = fsq.config.mel
+        self._no_mel = torch.empty(mel.num_mels, 0, device=device)
         self.mel = mel
         self.sample_rate_hz = mel.sample_rate_hz
         self.code_rate_hz = Fraction(mel.sample_rate_hz, fsq.config.samples_per_code)
@@ -371,59 +352,77 @@ class NanoCodec:
                 f"voice {voice!r} is unknown; choose one of {', '.join(self.voices)}."
             )
         with on_lane(self._lane):
-            return NanoStream(self, self._fsq, self._decoder, self._vocoder)
+            return NanoStream(self, NanoState((), 0, self._decoder.start, self._vocoder.open()))
 
     @torch.inference_mode()
     def push_together(self, work: Sequence[Push]) -> list[np.ndarray]:
         """See `SpeechCodec`; raises ParameterError for a code out of range."""
         check_codes(work, self.num_codes)
-        streams = [push.stream for push in work]
-        going = [push.stream.vocoder for push in work if not push.is_last]
-        ending = [push.stream for push in work if push.is_last]
-        with _unchanged_if_it_fails(streams), on_lane(self._lane):
-            for stream, codes, _ in work:
-                stream.waiting = (*stream.waiting, *codes)
-            self._decode([s for s in streams if s.is_ready or (s in ending and s.waiting)])
-            for members in _alike([s for s in ending if s.held_back], lambda s: s.decoder.phase):
-                mels = self._decoder.flush([stream.decoder for stream in members])
-                for stream, mel in zip(members, mels, strict=True):
-                    stream.vocoder.add(mel)
-                    stream.held_back = 0
-            goes_on = iter(self._vocoder.speak_together(going) if going else ())
-            ended = iter(
-                self._vocoder.flush_together([s.vocoder for s in ending]) if ending else ()
-            )
-            return on_host([next(ended if push.is_last else goes_on) for push in work])
+        states: list[NanoState] = [push.stream.state.with_codes(push.codes) for push in work]
+        mels: list[list[Tensor]] = [[] for _ in work]
 
-    def _decode(self, streams: Sequence[NanoStream]) -> None:
-        """Turn all codes that wait into mel frames, those of equally many codes together."""
-        for members in _alike(streams, lambda stream: (len(stream.waiting), stream.decoder.phase)):
-            codes = torch.tensor(
-                [stream.waiting for stream in members], dtype=torch.int64, device=self._device
+        def take(members: Sequence[int], made: tuple[Tensor, list[Past]], held_back: int) -> None:
+            for i, mel, past in zip(members, *made, strict=True):
+                mels[i].append(mel)
+                states[i] = NanoState((), held_back, past, states[i].vocoder)
+
+        with on_lane(self._lane):
+            ready = [
+                i
+                for i, push in enumerate(work)
+                if states[i].waiting and (push.is_last or self.lacking_codes(states[i]) <= 0)
+            ]
+            for members in _alike(ready, lambda i: (len(states[i].waiting), states[i].phase)):
+                codes = torch.tensor([states[i].waiting for i in members], device=self._device)
+                points = points_of_codes(codes, self._fsq.config.levels)
+                pasts = [states[i].past for i in members]
+                take(members, self._decoder.decode(pasts, points), LOOK_AHEAD_CODES)
+            ending = [i for i, push in enumerate(work) if push.is_last and states[i].held_back]
+            for members in _alike(ending, lambda i: states[i].phase):
+                take(members, self._decoder.flush([states[i].past for i in members]), 0)
+            spoken = self._vocoder.speak(
+                [
+                    Window(state.vocoder, torch.cat(parts or [self._no_mel], 1), push.is_last)
+                    for push, state, parts in zip(work, states, mels, strict=True)
+                ]
             )
-            points = points_of_codes(codes, self._fsq.config.levels)
-            mels = self._decoder.decode([stream.decoder for stream in members], points)
-            for stream, mel in zip(members, mels, strict=True):
-                stream.vocoder.add(mel)
-                stream.waiting, stream.held_back = (), LOOK_AHEAD_CODES
+            samples = on_host([wave for wave, _ in spoken])
+        for push, state, (_, vocoder) in zip(work, states, spoken, strict=True):
+            push.stream.state = state._replace(vocoder=vocoder)
+        return samples
+
+    def lacking_codes(self, state: NanoState) -> int:
+        """How many more complete a chunk of the vocoder."""
+        frames = self._vocoder.missing_frames(state.vocoder)
+        codes = -(-frames // self._fsq.config.frames_per_code)
+        return codes + LOOK_AHEAD_CODES - state.held_back - len(state.waiting)
+
+
+class NanoState(NamedTuple):
+    """A reply: codes that wait until they complete a chunk of the vocoder, since one run of the
+    decoder over many costs as much as over one; the last code that the decoder took, which is held
+    back in it until its look-ahead is known; and the states of both networks. A value: what it
+    holds is replaced, never written to."""
+
+    waiting: tuple[int, ...]
+    held_back: int
+    past: Past
+    vocoder: Any
+
+    def with_codes(self, codes: Sequence[int]) -> NanoState:
+        return self._replace(waiting=(*self.waiting, *codes))
+
+    @property
+    def phase(self) -> tuple[int, ...]:
+        """Streams of one phase can be decoded together when they get equally many codes."""
+        return tuple(past.shape[-1] for past in self.past)
 
 
 class NanoStream:
-    """One reply being spoken: codes -> mel frames -> samples.
+    """One reply being spoken: codes -> mel frames -> samples."""
 
-    Codes wait until they complete a chunk of the vocoder, since one run of the decoder over many
-    costs as much as over one. The last code that it took is held back in it, until its look-ahead
-    is known.
-    """
-
-    def __init__(
-        self, codec: NanoCodec, fsq: NanoFsq, decoder: StreamedDecoder, vocoder: StreamVocoder
-    ) -> None:
-        self._codec, self._frames_per_code = codec, fsq.config.frames_per_code
-        self.decoder = decoder.open()
-        self.vocoder = vocoder.open()
-        self.waiting: tuple[int, ...] = ()
-        self.held_back = 0
+    def __init__(self, codec: NanoCodec, state: NanoState) -> None:
+        self._codec, self.state = codec, state
 
     def push(self, codes: Sequence[int]) -> np.ndarray:
         """Codes -> the samples float32 [n] that became final; raises ParameterError."""
@@ -435,24 +434,17 @@ class NanoStream:
 
     def saved(self) -> tuple[Any, ...] | None:
         """See `MovableStream`; on a GPU the codes are soon run again."""
-        if self.decoder.past[0].device.type != "cpu":
-            return None
-        return self.waiting, self.held_back, _plain(self.decoder.past), _plain(self.vocoder.state)
+        return _plain(self.state) if self.state.past[0].device.type == "cpu" else None
 
     def restore(self, saved: tuple[Any, ...]) -> None:
         """See `MovableStream`."""
-        self.waiting, self.held_back, past, vocoder = saved
-        self.decoder.past, self.vocoder.state = _tensors(past), _tensors(vocoder)
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the codes that wait complete a chunk."""
-        return self._lacking_codes <= 0
+        state = NanoState(*_tensors(saved))
+        self.state = state._replace(vocoder=self.state.vocoder._make(state.vocoder))
 
     @property
     def missing_codes(self) -> int:
         """See `SpeechStream`."""
-        return max(1, self._lacking_codes)
+        return max(1, self._codec.lacking_codes(self.state))
 
     @property
     def lasting_codes(self) -> int:
@@ -462,11 +454,6 @@ class NanoStream:
     def places(self, num_codes: int) -> int:
         """See `SpeechStream`."""
         return 1
-
-    @property
-    def _lacking_codes(self) -> int:
-        chunk_codes = -(-self.vocoder.missing_frames // self._frames_per_code)
-        return chunk_codes + LOOK_AHEAD_CODES - self.held_back - len(self.waiting)
 
 
 def _plain(value: Any) -> Any:
@@ -482,25 +469,11 @@ def _tensors(value: Any) -> Any:
     return torch.tensor(value) if isinstance(value, np.ndarray) else value
 
 
-def _alike(
-    streams: Sequence[NanoStream], key: Callable[[NanoStream], Hashable]
-) -> list[list[NanoStream]]:
-    groups: dict[Hashable, list[NanoStream]] = {}
-    for stream in streams:
-        groups.setdefault(key(stream), []).append(stream)
+def _alike(members: Iterable[int], key: Callable[[int], Hashable]) -> list[list[int]]:
+    groups: dict[Hashable, list[int]] = {}
+    for member in members:
+        groups.setdefault(key(member), []).append(member)
     return list(groups.values())
-
-
-@contextlib.contextmanager
-def _unchanged_if_it_fails(streams: Sequence[NanoStream]) -> Iterator[None]:
-    """Put every stream back to where it was when the work on them raises."""
-    before = [(s.waiting, s.held_back, s.decoder.past, copy.copy(s.vocoder)) for s in streams]
-    try:
-        yield
-    except BaseException:
-        for s, values in zip(streams, before, strict=True):
-            s.waiting, s.held_back, s.decoder.past, s.vocoder = values
-        raise
 
 
 def load_nano_codec(

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from moss_engine import open_service
-from moss_engine.codec.base import MOSS_MEL
+from moss_engine.codec.base import MOSS_MEL, Window
 from moss_engine.codec.mel import log_mel
 from moss_engine.codec.nano import load_fsq
 from moss_engine.codec.vocoder.make import make_vocoder, pick_folder
@@ -116,9 +116,8 @@ def vocoded(mels: Sequence[torch.Tensor], config: EngineConfig) -> list[np.ndarr
     folder = pick_folder(config.checkpoint / "vocoder", config.vocoder, device)
     vocoder = make_vocoder(folder, device, (MOSS_MEL.hop_size,), 1)
     for mel in mels:
-        stream = vocoder.open()
-        stream.add(mel)
-        waves.append(torch.cat(vocoder.flush_together([stream])).numpy())
+        ((wave, _),) = vocoder.speak([Window(vocoder.open(), mel, is_last=True)])
+        waves.append(wave.numpy())
     return waves
 
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from moss_engine.api.errors import CheckpointError
+from moss_engine.codec.base import Window
 from moss_engine.codec.files import check_state
-from moss_engine.codec.vocoder.hift.generator import HELD_FRAMES, Hift, Window
+from moss_engine.codec.vocoder.hift.generator import HELD_FRAMES, Hift
 from moss_engine.codec.vocoder.hift.weights import (
     HiftConfig,
     HiftWeights,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import pad
 
 from moss_engine.api.errors import CheckpointError, MissingPackageError
+from moss_engine.codec.base import Window
 from moss_engine.codec.load import load_codec
 from moss_engine.codec.mel import LOG_FLOOR
 from moss_engine.codec.vocoder.bigvgan import (
@@ -20,7 +21,6 @@ from moss_engine.codec.vocoder.bigvgan import (
     fold_activations,
     import_bigvgan_module,
 )
-from moss_engine.codec.vocoder.hift.generator import Window
 from moss_engine.codec.vocoder.make import (
     SOURCE_TYPES,
     load_vocoder,
@@ -113,11 +113,11 @@ def vocoder(folder) -> CachedVocoder:
 
 
 def speak(vocoder: CachedVocoder, parts) -> torch.Tensor:
-    stream, pieces = vocoder.open(), []
-    for part in parts:
-        stream.add(part)
-        pieces += vocoder.speak_together([stream])
-    return torch.cat([*pieces, *vocoder.flush_together([stream])])
+    state, pieces = vocoder.open(), []
+    for part, is_last in [*((part, False) for part in parts), (torch.empty(80, 0), True)]:
+        ((wave, state),) = vocoder.speak([Window(state, part, is_last)])
+        pieces.append(wave)
+    return torch.cat(pieces)
 
 
 @torch.inference_mode()
@@ -159,27 +159,25 @@ def test_any_pieces_give_the_samples_of_one_run(folder, vocoder, lengths, seed):
 
 
 def test_sound_begins_after_the_networks_delay(vocoder):
-    stream = vocoder.open()
+    state = vocoder.open()
     delay = -(-vocoder.network.delay // HOP)
-    assert stream.missing_frames == 4 + delay
-    stream.add(speech_like_mel(3 + delay))
-    assert [len(wave) for wave in vocoder.speak_together([stream])] == [0]
-    stream.add(speech_like_mel(1))
-    (wave,) = vocoder.speak_together([stream])
-    assert 4 * HOP <= len(wave) < 5 * HOP and stream.missing_frames == 6
+    assert vocoder.missing_frames(state) == 4 + delay
+    ((wave, state),) = vocoder.speak([Window(state, speech_like_mel(3 + delay), False)])
+    assert len(wave) == 0
+    ((wave, state),) = vocoder.speak([Window(state, speech_like_mel(1), False)])
+    assert 4 * HOP <= len(wave) < 5 * HOP and vocoder.missing_frames(state) == 6
 
 
 def test_streams_together_sound_as_alone(vocoder):
     mels = [speech_like_mel(30 + 5 * k, k) for k in range(3)]
-    streams = [vocoder.open() for _ in mels]
+    states = [vocoder.open() for _ in mels]
     pieces: list[list[torch.Tensor]] = [[] for _ in mels]
-    for start in range(0, 40, 10):
-        for stream, mel in zip(streams, mels, strict=True):
-            stream.add(mel[:, start : start + 10])
-        for done, wave in zip(pieces, vocoder.speak_together(streams), strict=True):
+    for start in range(0, 50, 10):
+        given = [mel[:, start : start + 10] for mel in mels]
+        windows = [Window(*one, start == 40) for one in zip(states, given, strict=True)]
+        waves, states = zip(*vocoder.speak(windows), strict=True)
+        for done, wave in zip(pieces, waves, strict=True):
             done.append(wave)
-    for done, wave in zip(pieces, vocoder.flush_together(streams), strict=True):
-        done.append(wave)
     for mel, done in zip(mels, pieces, strict=True):
         alone = speak(vocoder, [mel])
         assert (torch.cat(done) - alone).abs().max() <= TOLERANCE * alone.abs().max()

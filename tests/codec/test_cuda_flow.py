@@ -12,6 +12,7 @@ import torch
 pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
 
+from moss_engine.codec.base import Window  # noqa: E402
 from moss_engine.codec.moss.flow import cuda as cuda_flow  # noqa: E402
 from moss_engine.codec.moss.flow import network  # noqa: E402
 from moss_engine.codec.moss.flow.cuda import CudaFlow, encode, last_convolution, plan_of  # noqa: E402
@@ -28,7 +29,7 @@ from moss_engine.codec.moss.flow.network import (  # noqa: E402  # noqa: E402
 )
 from moss_engine.codec.moss.flow.weights import EPS, FlowWeights, pack_flow  # noqa: E402
 from moss_engine.codec.vocoder.hift.cuda import CudaHift, FusedShape  # noqa: E402
-from moss_engine.codec.vocoder.hift.generator import Hift, Window, shaped  # noqa: E402
+from moss_engine.codec.vocoder.hift.generator import Hift, shaped  # noqa: E402
 from moss_engine.codec.vocoder.hift.weights import pack_hift  # noqa: E402
 from moss_engine.kernels.codec import flow  # noqa: E402
 from moss_engine.kernels.codec.flow import Chunks, Tiles  # noqa: E402

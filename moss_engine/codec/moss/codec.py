@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import ParameterError
-from moss_engine.codec.base import MOSS_MEL, Push, check_codes
+from moss_engine.codec.base import MOSS_MEL, MelVocoder, Push, Window, check_codes
 from moss_engine.codec.device import on_host, on_lane, open_lane
 from moss_engine.codec.moss.flow.network import (
     LOOK_BACK,
@@ -35,8 +35,6 @@ from moss_engine.codec.moss.flow.network import (
 from moss_engine.codec.moss.flow.weights import FlowWeights
 from moss_engine.codec.moss.voice import Voice
 from moss_engine.codec.moss.whisper import WhisperVq
-from moss_engine.codec.vocoder.hift.generator import Window
-from moss_engine.codec.vocoder.stream import MelVocoder
 
 CHUNK_CODES = 5
 """Codes that the flow makes a mel of at a time: the size that it was trained with."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from moss_engine.api.errors import CheckpointError, MelSpecError, MissingPackageError
-from moss_engine.codec.base import MOSS_MEL, MelSpec
+from moss_engine.codec.base import MOSS_MEL, MelSpec, MelVocoder
 from moss_engine.codec.files import check_state, read_tensors
 from moss_engine.codec.moss.codec import CHUNK_CODES, MossCodec, RunChunks
 from moss_engine.codec.moss.flow.network import run_chunks
@@ -35,7 +35,6 @@ from moss_engine.codec.vocoder.hift.weights import (
     read_hift_config,
 )
 from moss_engine.codec.vocoder.make import make_steady_vocoder, vocoder_mel
-from moss_engine.codec.vocoder.stream import MelVocoder
 
 FLOW_FOLDER = "flow"
 CONFIG = f"{FLOW_FOLDER}/config.yaml"

@@ -24,8 +24,8 @@ from moss_engine.codec.vocoder.source_bigvgan import SourceBigVgan
 from moss_engine.codec.vocoder.source_filter import SourceFilter
 from moss_engine.codec.vocoder.stream import (
     CachedVocoder,
+    ChunkVocoder,
     Network,
-    StreamVocoder,
     WindowPlan,
     WindowVocoder,
     context_frames,
@@ -136,7 +136,7 @@ def pick_folder(folder: Path, kind: str, device: torch.device) -> Path:
 
 def make_vocoder(
     folder: Path, device: torch.device, chunk_frames: tuple[int, ...], max_together: int
-) -> StreamVocoder:
+) -> ChunkVocoder:
     """The folder's vocoder, its sound coming in chunks of `chunk_frames`, the last one repeated.
 
     On a GPU at most `max_together` replies at a time, and a plain BigVGAN runs in half precision as
@@ -153,7 +153,7 @@ def make_vocoder(
 
 def make_steady_vocoder(
     folder: Path, device: torch.device, frames: int, max_together: int
-) -> StreamVocoder:
+) -> ChunkVocoder:
     """As `make_vocoder` for mel that comes `frames` at a time: sound as soon as a frame is
     final."""
     if read_config(folder)["type"] != BIGVGAN_TYPE:

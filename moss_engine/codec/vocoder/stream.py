@@ -4,28 +4,36 @@
 middle. A window is [left context | chunk | right context]. With contexts at least as long as the
 network's support, the joined chunks are the samples of one run over the whole mel with silence
 around it; nothing is faded or scaled at the joins. `CachedVocoder` runs one that keeps what its
-layers need of the past, so that every frame is computed once. `MelVocoder` is either, or HiFT, with
-streams that are values.
+layers need of the past, so that every frame is computed once. `MelVocoder` is either, or HiFT.
 """
 
 from __future__ import annotations
 
-import copy
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from moss_engine.codec.base import MelSpec
+from moss_engine.codec.base import MelSpec, MelVocoder, Window
 from moss_engine.codec.mel import LOG_FLOOR
-from moss_engine.codec.vocoder.hift.generator import Window
 from moss_engine.codec.vocoder.source_filter import Pasts
 from moss_engine.models.recording import Recording
+
+
+class ChunkVocoder(MelVocoder, Protocol):
+    """Takes mel of any length, and makes sound of it in chunks: `WindowVocoder` or
+    `CachedVocoder`."""
+
+    mel: MelSpec
+
+    def missing_frames(self, state: Any) -> int:
+        """Frames that must still be added before more samples become final."""
+        ...
+
 
 ACTIVATION_REACH = 5
 Generator = Callable[[Tensor], Tensor]
@@ -111,130 +119,72 @@ def _block_reach(kind: str, kernel: int, dilations: list[int]) -> int:
     return reach
 
 
-class StreamVocoder(ABC):
-    """A generator run as a stream: `WindowVocoder` or `CachedVocoder`.
+class WindowState(NamedTuple):
+    """A reply of a `WindowVocoder`: `mel` [num_mels, frames] holds the context and all that is not
+    final yet."""
 
-    A stream takes mel by `add` and says by `missing_frames` how much more it waits for. All that it
-    holds is replaced, never written to, so that a shallow copy is the stream as it was.
-    """
-
-    mel: MelSpec
-
-    @abstractmethod
-    def open(self) -> Any:
-        """A reply before its first frame."""
-
-    @abstractmethod
-    def speak_together(self, streams: Sequence[Any]) -> list[Tensor]:
-        """-> the samples [n] of each stream that became final"""
-
-    @abstractmethod
-    def flush_together(self, streams: Sequence[Any]) -> list[Tensor]:
-        """Replies that are over -> the remaining samples [n] of each; silence follows the last
-        frame."""
-
-    def speak(self, windows: Sequence[Window]) -> list[tuple[Tensor, Any]]:
-        """See `MelVocoder`."""
-        streams: list[Any] = [copy.copy(one.state) for one in windows]
-        done: dict[int, Tensor] = {}
-        for i, one in enumerate(windows):
-            streams[i].add(one.mel)
-        for is_last, run in ((False, self.speak_together), (True, self.flush_together)):
-            members = [i for i, one in enumerate(windows) if one.is_last == is_last]
-            if members:
-                done.update(zip(members, run([streams[i] for i in members]), strict=True))
-        return [(done[i], stream) for i, stream in enumerate(streams)]
+    mel: Tensor
+    num_chunks: int
 
 
-class VocoderStream:
-    """One reply of a `WindowVocoder`. `mel` [num_mels, frames] holds the context and all that is
-    not final yet. It is replaced, never written to, so that a shallow copy is the stream as it was.
-    """
-
-    def __init__(self, mel: MelSpec, plan: WindowPlan, device: torch.device) -> None:
-        self.plan, self._hop, self._past_frames = plan, mel.hop_size, plan.past_frames
-        self.mel = torch.full((mel.num_mels, self._past_frames), LOG_FLOOR, device=device)
-        self.num_chunks = 0
-
-    @property
-    def state(self) -> tuple[Any, ...]:
-        """All that changes."""
-        return self.mel, self.num_chunks
-
-    @state.setter
-    def state(self, state: tuple[Any, ...]) -> None:
-        self.mel, self.num_chunks = state
-
-    @property
-    def missing_frames(self) -> int:
-        """Frames that must still be added before more samples become final."""
-        return self.plan.chunk(self.num_chunks) + self.plan.right_frames - self.pending_frames
-
-    @property
-    def pending_frames(self) -> int:
-        return self.mel.shape[1] - self._past_frames
-
-    def add(self, mel: Tensor) -> None:
-        """Take float32 [num_mels, frames] without running anything yet."""
-        self.mel = torch.cat([self.mel, mel], dim=1)
-
-    def window(self, frames: int) -> Tensor:
-        """[num_mels, window]: the next `frames` frames with their context"""
-        end = self._past_frames + frames + self.plan.right_frames
-        return self.mel[:, end - self.plan.window(frames) : end]
-
-    def take(self, wave: Tensor, frames: int) -> Tensor:
-        """The window's wave [window * hop_size] -> its `frames` frames' samples, which are
-        final."""
-        self.mel = self.mel[:, frames:]
-        self.num_chunks += 1
-        end = len(wave) - self.plan.right_frames * self._hop
-        return wave[end - frames * self._hop : end]
-
-
-class WindowVocoder(StreamVocoder):
+class WindowVocoder:
     """Speaks replies with a generator that is run on windows of the mel."""
 
     def __init__(
         self, generator: Generator, mel: MelSpec, plan: WindowPlan, device: torch.device
     ) -> None:
         self.generator, self.mel, self.plan, self._device = generator, mel, plan, device
+        self._before, self._after = (
+            torch.full((mel.num_mels, frames), LOG_FLOOR, device=device)
+            for frames in (plan.past_frames, plan.right_frames)
+        )
 
-    def open(self) -> VocoderStream:
-        return VocoderStream(self.mel, self.plan, self._device)
+    def open(self) -> WindowState:
+        """See `MelVocoder`."""
+        return WindowState(self._before, 0)
+
+    def missing_frames(self, state: WindowState) -> int:
+        """See `ChunkVocoder`."""
+        return self.plan.chunk(state.num_chunks) - self._ready(state)
 
     @torch.inference_mode()
-    def speak_together(self, streams: Sequence[VocoderStream]) -> list[Tensor]:
-        """See `StreamVocoder`: runs every complete chunk."""
-        done: list[list[Tensor]] = [[] for _ in streams]
-        while ready := [i for i, stream in enumerate(streams) if stream.missing_frames <= 0]:
-            chunks = {i: self.plan.chunk(streams[i].num_chunks) for i in ready}
-            self._run(streams, chunks, done)
-        return [_joined(pieces, self._device) for pieces in done]
+    def speak(self, windows: Sequence[Window]) -> list[tuple[Tensor, WindowState]]:
+        """See `MelVocoder`: every complete chunk, windows of one length in one run."""
+        states = [
+            state._replace(mel=torch.cat([state.mel, mel, *[self._after] * is_last], 1))
+            for state, mel, is_last in windows
+        ]
+        done: list[list[Tensor]] = [[] for _ in windows]
+        while due := {
+            i: frames
+            for i, one in enumerate(windows)
+            if (frames := self._due(states[i], one.is_last))
+        }:
+            cut = {i: self._window(states[i].mel, frames) for i, frames in due.items()}
+            for length in sorted({mel.shape[1] for mel in cut.values()}):
+                members = [i for i, mel in cut.items() if mel.shape[1] == length]
+                waves = self.generator(torch.stack([cut[i] for i in members]))[:, 0]
+                for i, wave in zip(members, waves, strict=True):
+                    end = len(wave) - self.plan.right_frames * self.mel.hop_size
+                    done[i].append(wave[end - due[i] * self.mel.hop_size : end])
+                    mel, num_chunks = states[i]
+                    states[i] = WindowState(mel[:, due[i] :], num_chunks + 1)
+        waves = [_joined(pieces, self._device) for pieces in done]
+        return list(zip(waves, states, strict=True))
 
-    @torch.inference_mode()
-    def flush_together(self, streams: Sequence[VocoderStream]) -> list[Tensor]:
-        """See `StreamVocoder`."""
-        done: list[list[Tensor]] = [[] for _ in streams]
-        remaining = [stream.pending_frames for stream in streams]
-        for stream in streams:
-            stream.mel = pad(stream.mel, (0, self.plan.right_frames), value=LOG_FLOOR)
-        while any(remaining):
-            parts = {i: self.plan.part(left) for i, left in enumerate(remaining) if left}
-            self._run(streams, parts, done)
-            remaining = [left - parts.get(i, 0) for i, left in enumerate(remaining)]
-        return [_joined(pieces, self._device) for pieces in done]
+    def _ready(self, state: WindowState) -> int:
+        """Frames with all their context."""
+        return state.mel.shape[1] - self.plan.past_frames - self.plan.right_frames
 
-    def _run(
-        self, streams: Sequence[VocoderStream], frames: Mapping[int, int], done: list[list[Tensor]]
-    ) -> None:
-        """The next frames of some streams (index -> count), windows of one length in one run."""
-        windows = {i: streams[i].window(count) for i, count in frames.items()}
-        for length in sorted({window.shape[1] for window in windows.values()}):
-            members = [i for i, window in windows.items() if window.shape[1] == length]
-            waves = self.generator(torch.stack([windows[i] for i in members]))[:, 0]
-            for i, wave in zip(members, waves, strict=True):
-                done[i].append(streams[i].take(wave, frames[i]))
+    def _due(self, state: WindowState, is_last: bool) -> int:
+        """Frames of the next window, if any."""
+        ready, chunk = self._ready(state), self.plan.chunk(state.num_chunks)
+        return self.plan.part(ready) if is_last else chunk * (ready >= chunk)
+
+    def _window(self, mel: Tensor, frames: int) -> Tensor:
+        """[num_mels, window]: the next `frames` frames with their context"""
+        end = self.plan.past_frames + frames + self.plan.right_frames
+        return mel[:, end - self.plan.window(frames) : end]
 
 
 def _joined(pieces: list[Tensor], device: torch.device) -> Tensor:
@@ -257,7 +207,17 @@ class Network(Protocol):
     def advance(self, mel: Tensor, pasts: Pasts) -> Tensor: ...
 
 
-class CachedVocoder(StreamVocoder):
+class CachedState(NamedTuple):
+    """A reply of a `CachedVocoder`: `kept` is what the layers know of it, `mel` [num_mels, frames]
+    what they do not know yet, `skipped` the samples that the delay still swallows."""
+
+    kept: tuple[Tensor, ...]
+    mel: Tensor
+    num_chunks: int
+    skipped: int
+
+
+class CachedVocoder:
     """Speaks replies with one network, `gain` times as loud as it was trained.
 
     Sound comes in chunks of `chunk_frames` frames, the last number again and again.
@@ -283,47 +243,47 @@ class CachedVocoder(StreamVocoder):
             self._advance_one = Recording(self._advance, (silence, *self._silent))
         self._device = device
 
-    def open(self) -> CachedStream:
+    def open(self) -> CachedState:
+        """See `MelVocoder`."""
         empty = torch.empty(self.mel.num_mels, 0, device=self._device)
+        return CachedState(self._silent, empty, 0, self.network.delay)
+
+    def missing_frames(self, state: CachedState) -> int:
+        """See `ChunkVocoder`."""
+        chunk = self._chunk_frames[min(state.num_chunks, len(self._chunk_frames) - 1)]
+        return chunk + -(-state.skipped // self.mel.hop_size) - state.mel.shape[1]
+
+    @torch.inference_mode()
+    def speak(self, windows: Sequence[Window]) -> list[tuple[Tensor, CachedState]]:
+        """See `MelVocoder`: all frames that wait, once they complete a chunk, those of equally many
+        together."""
         delay, hop = self.network.delay, self.mel.hop_size
-        return CachedStream(self._silent, empty, self._chunk_frames, delay, hop)
-
-    @torch.inference_mode()
-    def speak_together(self, streams: Sequence[CachedStream]) -> list[Tensor]:
-        """See `StreamVocoder`: runs those whose chunk is complete."""
-        ready = [stream for stream in streams if stream.missing_frames <= 0]
-        made = dict(zip(map(id, ready), self._run(ready), strict=True))
-        none = torch.empty(0, device=self._device)
-        for stream in ready:
-            stream.num_chunks += 1
-        return [made.get(id(stream), none) for stream in streams]
-
-    @torch.inference_mode()
-    def flush_together(self, streams: Sequence[CachedStream]) -> list[Tensor]:
-        """See `StreamVocoder`."""
-        owed = [stream.owed_samples for stream in streams]
-        tail = -(-self.network.delay // self.mel.hop_size)
-        for stream in streams:
-            stream.mel = pad(stream.mel, (0, tail), value=LOG_FLOOR)
-        waves = self._run(streams)
-        return [wave[:count] for wave, count in zip(waves, owed, strict=True)]
-
-    def _run(self, streams: Sequence[CachedStream]) -> list[Tensor]:
-        """All frames that wait, those of equally many together"""
-        done: list[list[Tensor]] = [[] for _ in streams]
-        while waiting := [i for i, stream in enumerate(streams) if stream.pending_frames]:
-            count = min(RUN_FRAMES, streams[waiting[0]].pending_frames)
-            members = [i for i in waiting if min(RUN_FRAMES, streams[i].pending_frames) == count]
-            mel = torch.stack([streams[i].mel[:, :count] for i in members])
-            pasts = (torch.cat(kept) for kept in zip(*(streams[i].kept for i in members)))
+        states: list[CachedState] = []
+        due, owed = list[int](), dict[int, int]()
+        for i, (state, mel, is_last) in enumerate(windows):
+            state = state._replace(mel=torch.cat([state.mel, mel], 1))
+            if is_last:
+                owed[i] = state.mel.shape[1] * hop + delay - state.skipped
+                state = state._replace(mel=pad(state.mel, (0, -(-delay // hop)), value=LOG_FLOOR))
+            if is_last or self.missing_frames(state) <= 0:
+                due.append(i)
+                state = state._replace(num_chunks=state.num_chunks + 1)
+            states.append(state)
+        done: list[list[Tensor]] = [[] for _ in windows]
+        while waiting := [i for i in due if states[i].mel.shape[1]]:
+            count = min(RUN_FRAMES, states[waiting[0]].mel.shape[1])
+            members = [i for i in waiting if min(RUN_FRAMES, states[i].mel.shape[1]) == count]
+            mel = torch.stack([states[i].mel[:, :count] for i in members])
+            pasts = (torch.cat(kept) for kept in zip(*(states[i].kept for i in members)))
             waves, *news = (self._advance_one if len(members) == 1 else self._advance)(mel, *pasts)
             for row, (i, wave) in enumerate(zip(members, waves, strict=True)):
-                stream = streams[i]
-                stream.kept = tuple(kept[row : row + 1] for kept in news)
-                stream.mel = stream.mel[:, count:]
-                done[i].append(wave[stream.skipped :])
-                stream.skipped = max(0, stream.skipped - len(wave))
-        return [_joined(pieces, self._device) for pieces in done]
+                _, mel, num_chunks, skipped = states[i]
+                done[i].append(wave[skipped:])
+                kept = tuple(kept[row : row + 1] for kept in news)
+                skipped = max(0, skipped - len(wave))
+                states[i] = CachedState(kept, mel[:, count:], num_chunks, skipped)
+        waves = [_joined(done[i], self._device)[: owed.get(i)] for i in range(len(windows))]
+        return list(zip(waves, states, strict=True))
 
     def _advance(self, mel: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
         """-> samples [batch, n], and what the layers keep"""
@@ -332,70 +292,8 @@ class CachedVocoder(StreamVocoder):
         return waves, *pasts.kept
 
 
-class CachedStream:
-    """One reply: `kept` is what the layers know of it, `mel` [num_mels, frames] what they do not
-    know yet.
-
-    Both are replaced, never written to, so that a shallow copy is the stream as it was.
-    """
-
-    def __init__(
-        self,
-        kept: tuple[Tensor, ...],
-        mel: Tensor,
-        chunk_frames: tuple[int, ...],
-        delay: int,
-        hop_size: int,
-    ) -> None:
-        self.kept, self.mel, self.num_chunks = kept, mel, 0
-        self.skipped = delay
-        self._chunk_frames, self._delay, self._hop = chunk_frames, delay, hop_size
-
-    @property
-    def state(self) -> tuple[Any, ...]:
-        """All that changes."""
-        return self.kept, self.mel, self.num_chunks, self.skipped
-
-    @state.setter
-    def state(self, state: tuple[Any, ...]) -> None:
-        self.kept, self.mel, self.num_chunks, self.skipped = state
-
-    def add(self, mel: Tensor) -> None:
-        """Take float32 [num_mels, frames] without running anything yet."""
-        self.mel = torch.cat([self.mel, mel], 1)
-
-    @property
-    def pending_frames(self) -> int:
-        return self.mel.shape[1]
-
-    @property
-    def missing_frames(self) -> int:
-        """Frames that must still be added before more samples become final."""
-        chunk = self._chunk_frames[min(self.num_chunks, len(self._chunk_frames) - 1)]
-        return chunk + -(-self.skipped // self._hop) - self.pending_frames
-
-    @property
-    def owed_samples(self) -> int:
-        """Samples of the frames so far that have not been given out."""
-        return self.pending_frames * self._hop + self._delay - self.skipped
-
-
 def limited(wave: Tensor) -> Tensor:
     """Samples up to KNEE as they are, louder ones bent towards 1, each by itself."""
     over = (wave.abs() - KNEE).clamp_min(0)
     bent = KNEE + (1 - KNEE) * torch.tanh(over / (1 - KNEE))
     return torch.where(over > 0, bent * wave.sign(), wave)
-
-
-class MelVocoder(Protocol):
-    """Speaks many replies: `Hift`, or a `StreamVocoder`. A state is a value: what is spoken from it
-    leaves it as it was. A window is a state with the next mel frames [mels, n], which are the
-    reply's last ones or not."""
-
-    def open(self) -> Any:
-        """The state of a reply before its first frame."""
-        ...
-
-    def speak(self, windows: Sequence[Window]) -> list[tuple[Tensor, Any]]:
-        """-> for each, the samples [n] that are final now, and the state that follows."""
-        ...

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from moss_engine.codec.base import Window
 from moss_engine.codec.vocoder.hift.weights import HiftConfig, HiftWeights, ResidualBlock
 
 Shape = Callable[[HiftWeights, Tensor, Tensor], Tensor]
@@ -212,21 +213,11 @@ class HiftState:
     frames: int
 
 
-@dataclass(frozen=True)
-class Window:
-    """The next mel frames [mels, n] of a reply, n at least HELD_FRAMES unless they are its
-    last."""
-
-    state: HiftState
-    mel: Tensor
-    is_last: bool
-
-    @property
-    def shape(self) -> tuple[int, int, bool, bool]:
-        """Frames, those before them, and whether the reply begins and ends here. Windows of one
-        shape run together."""
-        kept = self.state.mel.shape[1]
-        return self.mel.shape[1], kept, kept == self.state.frames, self.is_last
+def _shape(window: Window) -> tuple[int, int, bool, bool]:
+    """Frames, those before them, and whether the reply begins and ends here. Windows of one shape
+    run together; they have at least HELD_FRAMES unless they are a reply's last."""
+    kept = window.state.mel.shape[1]
+    return window.mel.shape[1], kept, kept == window.state.frames, window.is_last
 
 
 class Hift:
@@ -255,7 +246,7 @@ class Hift:
     @torch.inference_mode()
     def speak(self, windows: Sequence[Window]) -> list[tuple[Tensor, HiftState]]:
         """-> for each, the samples [n] that are final now and the state that follows."""
-        shapes = [window.shape for window in windows]
+        shapes = list(map(_shape, windows))
         done: dict[int, tuple[Tensor, HiftState]] = {}
         for shape in sorted(set(shapes)):
             members = [i for i, other in enumerate(shapes) if other == shape]
@@ -268,7 +259,7 @@ class Hift:
     def _together(self, windows: Sequence[Window]) -> list[tuple[Tensor, HiftState]]:
         """Windows of one shape; the results are views, which live until the next window."""
         states, size = [window.state for window in windows], self.samples_per_frame
-        _, before, is_first, is_last = windows[0].shape
+        _, before, is_first, is_last = _shape(windows[0])
         past, new = (torch.stack([one.mel for one in given]) for given in (states, windows))
         mel = torch.cat([past, new], 2)
         frames = mel.shape[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from moss_engine.options import check_options, option
@@ -12,117 +13,88 @@ _PACKAGED = Path(__file__).resolve().parent / "assets" / "nano"
 NANO_CHECKPOINT = _PACKAGED if _PACKAGED.is_dir() else REPO_ROOT / "assets" / "nano"
 """The built-in voice: inside the package where a wheel installed it, else that of the checkout."""
 
+_model, _capacity, _service, _cluster, _talk = (
+    partial(option, group=name) for name in ("model", "capacity", "service", "cluster", "talk")
+)
+
 
 @dataclass(frozen=True)
 class EngineConfig:
     """The options of model, capacity and service, with their defaults; the page's are in
     `ui.config`. Durations are seconds; sizes are counts unless the name says otherwise."""
 
-    checkpoint: Path = option(NANO_CHECKPOINT, "checkpoint folder", group="model", metavar="DIR")
-    codec: Path | None = option(
+    checkpoint: Path = _model(NANO_CHECKPOINT, "checkpoint folder", metavar="DIR")
+    codec: Path | None = _model(
         None,
         "codec folder, where it is not inside the checkpoint: the published "
         "MOSS-Speech-Codec, or one of codec/ and vocoder/",
-        group="model",
         metavar="DIR",
     )
-    codec_dtype: str = option(
+    codec_dtype: str = _model(
         "auto",
         "number format of the MOSS-Speech codec; auto is float16 on a GPU",
-        group="model",
         choices=("auto", "float32", "float16", "bfloat16"),
     )
-    vocoder: str = option(
+    vocoder: str = _model(
         "auto",
         "what turns mel into sound; auto is the codec's own: HiFT, or with the built-in voice "
         "source_filter on a CPU and bigvgan on a GPU",
-        group="model",
         choices=("auto", "hift", "source_filter", "bigvgan"),
     )
-    vocoder_folder: Path | None = option(
-        None, "folder of a vocoder on the codec's mel", group="model", metavar="DIR"
+    vocoder_folder: Path | None = _model(
+        None, "folder of a vocoder on the codec's mel", metavar="DIR"
     )
-    voices: Path | None = option(
+    voices: Path | None = _model(
         None,
         "folder of voices made by scripts.voice, where it is not the codec's voices/",
-        group="model",
         metavar="DIR",
     )
-    runtime: str = option(
+    runtime: str = _model(
         "auto",
         "what runs the network: torch, tensorrt, tensorrt_rtx or tensorrt_llm; auto is torch",
-        group="model",
     )
-    engine: Path | None = option(
-        None, "folder of the engine file that a TensorRT runtime runs", group="model", metavar="DIR"
+    engine: Path | None = _model(
+        None, "folder of the engine file that a TensorRT runtime runs", metavar="DIR"
     )
-    plugin: Path | None = option(
-        None,
-        "plugin library of tensorrt_llm, where that package is not installed",
-        group="model",
-        metavar="FILE",
+    plugin: Path | None = _model(
+        None, "plugin library of tensorrt_llm, where that package is not installed", metavar="FILE"
     )
-    device: str = option(
-        "auto", "cpu, cuda or cuda:N; auto takes a GPU when there is one", group="model"
-    )
-    dtype: str = option(
+    device: str = _model("auto", "cpu, cuda or cuda:N; auto takes a GPU when there is one")
+    dtype: str = _model(
         "auto",
         "number format of weights and KV; auto is the device's best exact one",
-        group="model",
         choices=("auto", "float32", "bfloat16", "float8", "float8-all", "int8", "int4"),
     )
-    kv_cache_dtype: str = option(
+    kv_cache_dtype: str = _model(
         "auto",
         "number format of keys and values on a GPU: auto is the network's, int8 has a scale for "
         "every row and head",
-        group="model",
         choices=("auto", "int8"),
     )
-    threads: int = option(1, "CPU threads of the language model", group="model", low=1, high=256)
+    threads: int = _model(1, "CPU threads of the language model", low=1, high=256)
 
-    block_size: int = option(16, "rows of one KV block", group="capacity", low=1, high=1024)
-    kv_rows: int = option(
-        16_384, "rows of the whole KV pool", group="capacity", low=64, high=1 << 24
-    )
-    max_sessions: int = option(
-        4, "replies generated at the same time", group="capacity", low=1, high=1024
-    )
-    max_waiting: int = option(
-        16, "requests that may wait for a place", group="capacity", low=0, high=4096
-    )
-    max_step_rows: int = option(
+    block_size: int = _capacity(16, "rows of one KV block", low=1, high=1024)
+    kv_rows: int = _capacity(16_384, "rows of the whole KV pool", low=64, high=1 << 24)
+    max_sessions: int = _capacity(4, "replies generated at the same time", low=1, high=1024)
+    max_waiting: int = _capacity(16, "requests that may wait for a place", low=0, high=4096)
+    max_step_rows: int = _capacity(
         512,
         "uncached rows of one step; longer prompts are prefilled in chunks",
-        group="capacity",
         low=1,
         high=1 << 16,
     )
-    max_text_chars: int = option(
-        4096, "longest text of one message", group="capacity", low=1, high=100_000
-    )
-    max_speech_s: float = option(
-        60.0, "longest recording of one message", group="capacity", low=1.0, high=600.0
-    )
+    max_text_chars: int = _capacity(4096, "longest text of one message", low=1, high=100_000)
+    max_speech_s: float = _capacity(60.0, "longest recording of one message", low=1.0, high=600.0)
 
-    wait_limit_s: float = option(
-        60.0, "longest wait for a place", group="service", low=0.0, high=3600.0
+    wait_limit_s: float = _service(60.0, "longest wait for a place", low=0.0, high=3600.0)
+    run_ahead_s: float = _service(
+        10.0, "audio produced ahead of the listener before the reply pauses", low=0.5, high=600.0
     )
-    run_ahead_s: float = option(
-        10.0,
-        "audio produced ahead of the listener before the reply pauses",
-        group="service",
-        low=0.5,
-        high=600.0,
+    lease_s: float = _service(
+        10.0, "a listener that takes nothing for so long is dropped", low=1.0, high=600.0
     )
-    lease_s: float = option(
-        10.0,
-        "a listener that takes nothing for so long is dropped",
-        group="service",
-        low=1.0,
-        high=600.0,
-    )
-    drain_s: float = option(
-        10.0, "time that running replies get at shutdown", group="service", low=0.0, high=600.0
+    drain_s: float = _service(
+        10.0, "time that running replies get at shutdown", low=0.0, high=600.0
     )
 
     def __post_init__(self) -> None:
@@ -133,17 +105,15 @@ class EngineConfig:
 class ClusterConfig:
     """Which replicas serve, with their defaults."""
 
-    replicas: int = option(
+    replicas: int = _cluster(
         0,
         "replicas on this machine, one a GPU or several on a CPU; 0 is one service in this process",
-        group="cluster",
         low=0,
         high=256,
     )
-    ray_address: str | None = option(
+    ray_address: str | None = _cluster(
         None,
         "serve by the replicas of a running Ray cluster: auto, or host:port",
-        group="cluster",
         metavar="ADDRESS",
     )
 
@@ -159,30 +129,26 @@ class ClusterConfig:
 class TalkConfig:
     """Who listens and who answers, with their defaults."""
 
-    recogniser: str = option(
+    recogniser: str = _talk(
         "auto",
         "what turns speech into text for a checkpoint that understands none: moonshine or none; "
         "auto is moonshine, if it is installed",
-        group="talk",
     )
-    transcribe: bool = option(
+    transcribe: bool = _talk(
         False,
         "let the recogniser listen too where the checkpoint understands speech by itself, so that "
         "the page shows what was said",
-        group="talk",
     )
-    brain: str | None = option(
+    brain: str | None = _talk(
         None,
         "address of a chat server that thinks of the answers, such as http://localhost:11434: any "
         "that speaks OpenAI's chat completions; a key is taken from MOSS_BRAIN_KEY. auto looks for "
         "one on this machine: Ollama, llama.cpp, LM Studio or vLLM at its usual port",
-        group="talk",
         metavar="URL",
     )
-    brain_model: str | None = option(
+    brain_model: str | None = _talk(
         None,
         "the model that the brain is asked for; with --brain auto its first one, unless given",
-        group="talk",
         metavar="NAME",
     )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from moss_engine.api.events import Accepted, AudioChunk, CodecRun, Event, Sampled, Started
+from moss_engine.api.events import Accepted, AudioChunk, Event, Sampled, Started
 from moss_engine.api.tokens import Modality
 
 
@@ -25,8 +25,7 @@ class RequestMetrics:
     prefill_ms: float | None = _metric(
         "ms",
         "From the start of the first prefill step to the first sampled row, for the prompt rows "
-        "not found in the "
-        "prefix cache.",
+        "not found in the prefix cache.",
     )
     first_row_ms: float | None = _metric(
         "ms", "From the request being accepted to the first sampled row (time to first token)."
@@ -34,8 +33,7 @@ class RequestMetrics:
     ttfa_ms: float | None = _metric(
         "ms",
         "From the request being accepted to the first samples handed to the listener (time to "
-        "first audio, "
-        "without the way to the ear).",
+        "first audio, without the way to the ear).",
     )
     text_rows_per_s: float | None = _metric(
         "rows/s",
@@ -84,16 +82,9 @@ def meanings() -> dict[str, str]:
     return {f.name: f.metadata["meaning"] for f in fields(RequestMetrics)}
 
 
-class CodecTotals(NamedTuple):
-    """Sums over the codec's runs that made a reply's sound."""
-
-    runs: int = 0
-    replies: int = 0
-    ran_s: float = 0.0
-
-
 class Timeline(NamedTuple):
-    """What `fold` remembers of the events so far; times in seconds of the events' clock.
+    """What `fold` remembers of the events so far; times in seconds of the events' clock. The last
+    three are sums over the codec's runs that made the reply's sound.
 
     A named tuple, which is renewed ten times as fast as a frozen dataclass: that happens for every
     row of every reply.
@@ -118,7 +109,9 @@ class Timeline(NamedTuple):
     audio_s: float = 0.0
     stalled_s: float = 0.0
     underruns: int = 0
-    codec: CodecTotals | None = None
+    codec_runs: int = 0
+    codec_replies: int = 0
+    codec_s: float = 0.0
 
 
 def fold(timeline: Timeline, event: Event) -> Timeline:
@@ -162,20 +155,18 @@ def _fold_chunk(timeline: Timeline, event: AudioChunk) -> Timeline:
         timeline = timeline._replace(
             underruns=timeline.underruns + 1, stalled_s=timeline.stalled_s + late_s
         )
+    if event.codec is not None:
+        timeline = timeline._replace(
+            codec_runs=timeline.codec_runs + 1,
+            codec_replies=timeline.codec_replies + event.codec.num_replies,
+            codec_s=timeline.codec_s + event.codec.ran_s,
+        )
     return timeline._replace(
         first_pcm_s=event.time_s if timeline.first_pcm_s is None else timeline.first_pcm_s,
         last_pcm_s=event.time_s,
         pcm_held_s=event.held_s,
         audio_s=timeline.audio_s + len(event.samples) / event.sample_rate_hz,
-        codec=_fold_codec(timeline.codec, event.codec),
     )
-
-
-def _fold_codec(totals: CodecTotals | None, run: CodecRun | None) -> CodecTotals | None:
-    if run is None:
-        return totals
-    before = totals or CodecTotals()
-    return CodecTotals(before.runs + 1, before.replies + run.num_replies, before.ran_s + run.ran_s)
 
 
 def _runs_dry_s(timeline: Timeline) -> float:
@@ -186,7 +177,7 @@ def _runs_dry_s(timeline: Timeline) -> float:
 
 def measure(timeline: Timeline, now_s: float | None = None) -> RequestMetrics:
     """The figures at `now_s` of the events' clock (default: the last event's time)."""
-    now_s = timeline.now_s if now_s is None else now_s
+    now_s, runs = timeline.now_s if now_s is None else now_s, timeline.codec_runs
     return RequestMetrics(
         queue_wait_ms=_ms(timeline.accepted_s, timeline.started_s),
         prefill_ms=_ms(timeline.started_s, timeline.first_row_s),
@@ -206,17 +197,9 @@ def measure(timeline: Timeline, now_s: float | None = None) -> RequestMetrics:
         num_rows=timeline.num_rows,
         num_prompt_rows=timeline.num_prompt_rows,
         num_cached_rows=timeline.num_cached_rows,
-        **_codec(timeline.codec),
+        codec_ms=timeline.codec_s / runs * 1000 if runs else None,
+        codec_replies=timeline.codec_replies / runs if runs else None,
     )
-
-
-def _codec(totals: CodecTotals | None) -> dict[str, Any]:
-    """The codec's figures, each an average over its runs."""
-    runs, replies, ran_s = totals or CodecTotals()
-    return {
-        "codec_ms": ran_s / runs * 1000 if runs else None,
-        "codec_replies": replies / runs if runs else None,
-    }
 
 
 def _ms(start_s: float | None, end_s: float | None) -> float | None:

@@ -22,14 +22,11 @@ if TYPE_CHECKING:
 
 
 class Joined:
-    """`speaks`: the reply is heard; otherwise only the words of its parts count. `samples` and
-    `rows` are those of all parts so far, `num_rows` counts what was sampled."""
+    """`samples` and `rows` are those of all parts so far, `num_rows` counts what was sampled."""
 
-    def __init__(self, request_id: str, *, speaks: bool):
+    def __init__(self, request_id: str):
         self.request_id = request_id
-        self.speaks = speaks
         self.samples = 0
-        self.sample_rate_hz = 0
         self.rows: tuple[Row, ...] = ()
         self.num_rows = 0
         self.begin_sample = 0  # of the part that is said now
@@ -42,10 +39,6 @@ class Joined:
         self._worded = False  # words were said
         self._fresh = False  # the part that is said now has said none yet
         self.writing = Writing("")  # of the part that is said now
-
-    @property
-    def audio_s(self) -> float:
-        return self.samples / self.sample_rate_hz if self.sample_rate_hz else 0.0
 
     def begin(self, now_s: float) -> None:
         """The next part begins so many seconds after the reply was accepted."""
@@ -65,17 +58,15 @@ class Joined:
         }
         if isinstance(event, Accepted):
             self._prompt_rows = event.num_prompt_rows
-        if isinstance(event, Accepted) or (isinstance(event, Started) and self._started):
             return None
         if isinstance(event, Started):
+            if self._started:
+                return None
             self._started = True
             changes["num_prompt_rows"] = self._prompt_rows
         if isinstance(event, Finished):
-            self.rows += event.rows if self.speaks else ()
-            return dataclasses.replace(event, **changes)
+            self.rows += event.rows
         if isinstance(event, Sampled | AudioChunk):
-            if not self.speaks:
-                return None
             self._held_s = self._begin_held_s + event.held_s
             changes["held_s"] = self._held_s
         if isinstance(event, Sampled):
@@ -83,9 +74,8 @@ class Joined:
         if isinstance(event, AudioChunk):
             changes["start_sample"] = self.begin_sample + event.start_sample
             self.samples = changes["start_sample"] + len(event.samples)
-            self.sample_rate_hz = event.sample_rate_hz
         if isinstance(event, TextDelta):
-            changes["start_sample"] = self.begin_sample + event.start_sample if self.speaks else 0
+            changes["start_sample"] = self.begin_sample + event.start_sample
             if not (text := self.writing.take(event.text)):
                 return None
             changes["text"] = self._apart(text)

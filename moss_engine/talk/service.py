@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
-from enum import Enum
 
 from moss_engine.api.errors import (
     ALL_TAKEN,
@@ -63,11 +62,8 @@ UNHEARD_S = 10.0  # a reply that nobody began to listen to is given up
 MAX_AHEAD = 16  # parts that were thought of and are not said yet
 
 
-class _End(Enum):
-    END = "end"
-
-
-Queue = asyncio.Queue[Part | MossError | _End]
+Queue = asyncio.Queue[Part | MossError | None]
+"""Parts of an answer, and behind them the error that ended it, or None."""
 
 
 class TalkReply:
@@ -89,7 +85,8 @@ class TalkReply:
         self._parts = parts
         self._transcript = transcript
         self._accepted_s = time.monotonic()
-        self._joined = Joined(request.request_id, speaks=speaks)
+        self._speaks = speaks
+        self._joined = Joined(request.request_id)
         self._saying: ReplyStream | None = None
         self._taken = 0
         self._cancelled = False
@@ -142,9 +139,8 @@ class TalkReply:
                 self._service.forget(self)
 
     async def _think(self, queue: Queue) -> None:
-        """Put the parts of the answer in the queue, and behind them the error that ended it or
-        the end."""
-        end: MossError | _End = _End.END
+        """Put the parts of the answer in the queue, and behind them how it ended."""
+        end: MossError | None = None
         try:
             async with aclosing(self._parts) as parts:
                 async for part in parts:
@@ -159,7 +155,7 @@ class TalkReply:
     async def _answer(self, queue: Queue) -> AsyncGenerator[Event, None]:
         """Everything behind `Accepted`."""
         reason = FinishReason.STOP
-        while reason is FinishReason.STOP and (found := await self._next(queue)) is not _End.END:
+        while reason is FinishReason.STOP and (found := await self._next(queue)) is not None:
             if isinstance(found, MossError):
                 yield self._failed(found)
                 return
@@ -175,11 +171,11 @@ class TalkReply:
         rows, num_rows = self._joined.rows, self._joined.num_rows
         yield Finished(self.request_id, self._now_s(), num_rows, reason, rows)
 
-    async def _next(self, queue: Queue) -> Part | MossError | _End:
+    async def _next(self, queue: Queue) -> Part | MossError | None:
         """What comes next, when the sound before it is not too far ahead of its listener."""
+        most_ahead = self._service.info.run_ahead_s * self._service.info.sample_rate_hz
         while not self._cancelled:
-            rate_hz = self._joined.sample_rate_hz
-            if self._joined.samples - self._taken > self._service.info.run_ahead_s * rate_hz:
+            if self._joined.samples - self._taken > most_ahead:
                 await asyncio.sleep(POLL_S)
                 continue
             getting = asyncio.ensure_future(queue.get())
@@ -190,7 +186,7 @@ class TalkReply:
                 getting.cancel()
             if getting.done():
                 return getting.result()
-        return _End.END
+        return None
 
     async def _part(self, part: Part) -> AsyncGenerator[Event, None]:
         """The events of one part; `Finished` is the part's own."""
@@ -201,7 +197,7 @@ class TalkReply:
         if isinstance(part, ToolCall):
             yield Called(self.request_id, now_s, joined.num_rows, part)
             return
-        if not joined.speaks:
+        if not self._speaks:
             for event in joined.written(part.text, now_s):
                 yield event
             return

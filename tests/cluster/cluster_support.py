@@ -58,7 +58,8 @@ class Death(threading.Event):
 @dataclass
 class LocalRemote:
     """`died` and `hangs` are set by tests; `told` counts events of replies; it dies or hangs behind
-    as many as `kill_after` or `hang_after` says."""
+    as many as `kill_after` or `hang_after` says. `most_together` is of how many replies one parcel
+    held news."""
 
     server: ReplicaServer
     died: Death = field(default_factory=Death)
@@ -66,11 +67,15 @@ class LocalRemote:
     told: int = 0
     kill_after: int | None = None
     hang_after: int | None = None
+    most_together: int = 0
 
     async def news(self, page: str) -> AsyncGenerator[Load | Parcel, None]:
         life = self.died.count
         async with aclosing(self.server.news(page)) as news:
             async for told in news:
+                if not isinstance(told, Load):
+                    together = len({one.request_id for one in told})
+                    self.most_together = max(self.most_together, together)
                 for part in [told] if isinstance(told, Load) else [[one] for one in told]:
                     if isinstance(part, list):
                         self.told += 1

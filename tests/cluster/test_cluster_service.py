@@ -137,6 +137,19 @@ async def test_leaving_and_stopping_end_the_reply_at_its_replica():
         assert await soon(lambda: all(map(at_rest, cluster.cores.values())))
 
 
+async def test_news_of_replies_travel_together_and_who_leaves_stops_his_own_alone():
+    with clustered(1) as cluster:
+        _, leaving, _ = await cluster.held()
+        staying = (listen(cluster.service, ask(session=f"s{i}")) for i in range(3))
+        heard = asyncio.gather(*staying)
+        await leaving.aclose()
+        for events in await heard:
+            assert_whole(events)
+        (core,) = cluster.cores.values()
+        assert await soon(lambda: at_once(core.stats()).outcomes == {"stop": 3, "cancelled": 1})
+        assert cluster.remote("replica-0").most_together > 1
+
+
 async def test_draining_refuses_and_gives_every_reply_its_last_word():
     with clustered() as cluster:
         _, events, _ = await cluster.held()

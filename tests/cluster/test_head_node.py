@@ -24,6 +24,7 @@ from moss_engine.cluster.build import open_fleet
 from moss_engine.cluster.fleet import Card, CutOffError, ReplicaLostError
 from moss_engine.cluster.members import CUT_OFF
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
+from tests.ui.page_support import free_port
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 psutil = pytest.importorskip("psutil", reason="Ray brings it")
@@ -98,12 +99,6 @@ def head(port: int) -> Iterator[Process]:
             yield process
         finally:
             process.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def ask_until_answered(page: Process) -> None:

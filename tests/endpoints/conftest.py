@@ -50,7 +50,7 @@ def thinking():
         chat.begin(handler)
         told = chat.asked[-1]["messages"][-1]
         if told["role"] == "tool":
-            chat.send(handler, {"choices": [{"delta": {"content": told["content"]}}]})
+            chat.say(handler, told["content"])
         else:
             for piece in (
                 {"index": 0, "id": "c1", "function": {"name": "get_weather", "arguments": ""}},
@@ -58,7 +58,7 @@ def thinking():
                 {"index": 0, "function": {"arguments": '"Rome"}'}},
                 {"index": 1, "function": {"name": "get_weather", "arguments": "{}"}},
             ):
-                chat.send(handler, {"choices": [{"delta": {"tool_calls": [piece]}}]})
+                chat.send(handler, {"tool_calls": [piece]})
         handler.wfile.write(b"data: [DONE]\n\n")
 
     chat.script = script

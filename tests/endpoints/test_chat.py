@@ -249,7 +249,7 @@ def test_a_chat_server_that_breaks_off_in_a_call_ends_in_a_sentence_at_every_doo
 
     def breaks_off(handler) -> None:
         chat.begin(handler)
-        chat.send(handler, {"choices": [{"delta": {"tool_calls": [half]}}]})
+        chat.send(handler, {"tool_calls": [half]})
 
     tool = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
     aloud = SPOKEN | {"audio": {"voice": "default", "format": "pcm16"}}

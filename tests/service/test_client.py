@@ -48,7 +48,7 @@ def test_what_cannot_be_served_is_refused(client, tmp_path):
     with pytest.raises(ParameterError, match="speed"):
         client.say("Hello.", speed=9.0)
     with (
-        pytest.raises(CheckpointError, match="holds no checkpoint"),
+        pytest.raises(CheckpointError, match=r"holds no checkpoint.*--checkpoint"),
         open_service(checkpoint=tmp_path),
     ):
         pass

@@ -16,7 +16,7 @@ from moss_engine.codec.base import Push
 from moss_engine.config import EngineConfig
 from moss_engine.service.local import LocalService
 from moss_engine.service.speech_worker import SpeechJob
-from tests.fakes import SPOKEN, WARM, FakeRuntime, make_request, noisy
+from tests.fakes import SPOKEN, WARM, FakeRuntime, Network, make_request, noisy, scripted
 from tests.service.service_support import ask, at_once, hear, served
 
 SENTENCES = "Good morning.\n\nThe train leaves at nine. Come soon."
@@ -61,21 +61,16 @@ def assert_continued(core: LocalService, request: Request, whole: list[Event], p
     assert (rest[-1].rows, rest[-1].reason) == (whole[-1].rows, whole[-1].reason)
 
 
-def test_a_reply_goes_on_behind_each_of_its_events():
-    with served() as core:
-        request = ask("hello", max_rows=20)
-        whole = hear(core, request)
-        assert joined(whole)[0] == SPOKEN
-        for place in range(len(whole)):
-            assert_continued(core, request, whole, place)
+SENTENCE = ask("hello", max_rows=20)
+LINES = make_request("one\ntwo\nthree", mode="lines", max_rows=9, channel=WARM)
 
 
-def test_every_sentence_of_a_reply_is_continued_with_its_own_numbers():
-    with served(FakeRuntime(noisy)) as core:
-        request = make_request("one\ntwo\nthree", mode="lines", max_rows=9, channel=WARM)
-        whole = hear(core, request)
+@pytest.mark.parametrize(("network", "request_"), [(scripted(SPOKEN), SENTENCE), (noisy, LINES)])
+def test_a_reply_goes_on_behind_each_of_its_events(network: Network, request_: Request):
+    with served(FakeRuntime(network)) as core:
+        whole = hear(core, request_)
         for place in range(len(whole)):
-            assert_continued(core, request, whole, place)
+            assert_continued(core, request_, whole, place)
 
 
 def test_rows_of_another_reply_are_refused():

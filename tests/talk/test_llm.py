@@ -69,19 +69,24 @@ class Chat:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     @staticmethod
-    def begin(handler: BaseHTTPRequestHandler) -> None:
+    def begin(handler: BaseHTTPRequestHandler, **headers: str) -> None:
         handler.send_response(200)
-        handler.send_header("Content-Type", "text/event-stream")
+        for name, value in {"content_type": "text/event-stream", **headers}.items():
+            handler.send_header(name.replace("_", "-"), value)
         handler.end_headers()
 
     def tell(self, handler: BaseHTTPRequestHandler) -> None:
         self.begin(handler)
         for piece in self.pieces:
-            self.send(handler, {"choices": [{"delta": {"content": piece}}]})
+            self.say(handler, piece)
         handler.wfile.write(b"data: [DONE]\n\n")
 
+    def say(self, handler: BaseHTTPRequestHandler, text: str) -> None:
+        self.send(handler, {"content": text})
+
     @staticmethod
-    def send(handler: BaseHTTPRequestHandler, value: object) -> None:
+    def send(handler: BaseHTTPRequestHandler, delta: object) -> None:
+        value = {"choices": [{"delta": delta}]}
         handler.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
         handler.wfile.flush()
 
@@ -104,7 +109,11 @@ def llm(chat) -> Llm:
 
 
 async def parts(llm: Llm, **values) -> list:
-    return [part async for part in llm.answer(Question("What time is it?", **values))]
+    return await all_of(llm.answer(Question("What time is it?", **values)))
+
+
+async def said(llm: Llm) -> list[str]:
+    return [part.text for part in await parts(llm) if isinstance(part, Say)]
 
 
 async def test_every_sentence_is_said_as_it_comes(llm, chat):
@@ -133,24 +142,17 @@ async def test_the_conversation_goes_along_with_the_visitors_own_system_prompt(l
 
 
 async def test_markup_thoughts_and_faces_are_not_said(llm, chat):
-    chat.pieces = [
-        "<thi",
-        "nk>Hm. Let me",
-        " see.</think>\n\n",
-        "Yes. 🎉\n",
-        "- One thing\n- and two",
-    ]
-    assert [part.text for part in await parts(llm) if isinstance(part, Say)] == [
-        "Yes. 🎉", "- One thing", "- and two",
-    ]  # fmt: skip
+    chat.pieces = ["<thi", "nk>Hm. Let me", " see.</think>\n\n"]
+    chat.pieces += ["Yes. 🎉\n", "- One thing\n- and two"]
+    assert await said(llm) == ["Yes. 🎉", "- One thing", "- and two"]
 
 
 async def test_the_first_sentence_is_said_while_the_second_is_thought(llm, chat):
     def slowly(handler) -> None:
         chat.begin(handler)
-        chat.send(handler, {"choices": [{"delta": {"content": "It is noon. Have"}}]})
+        chat.say(handler, "It is noon. Have")
         assert chat.go_on.wait(PATIENCE_S)
-        chat.send(handler, {"choices": [{"delta": {"content": " a rest."}}]})
+        chat.say(handler, " a rest.")
         handler.wfile.write(b"data: [DONE]\n\n")
 
     chat.script = slowly
@@ -169,7 +171,7 @@ async def test_stop_hangs_up_on_the_server(llm, chat):
     def for_ever(handler) -> None:
         chat.begin(handler)
         while not chat.go_on.wait(0.01):
-            chat.send(handler, {"choices": [{"delta": {"content": ""}}]})
+            chat.say(handler, "")
 
     chat.script = for_ever
     service, below = talking(llm)
@@ -252,11 +254,11 @@ async def test_an_endless_answer_is_cut_and_what_was_said_stays(llm, chat, monke
     def for_ever(handler) -> None:
         chat.begin(handler)
         while True:
-            chat.send(handler, {"choices": [{"delta": {"content": "And so on. "}}]})
+            chat.say(handler, "And so on. ")
 
     chat.script = for_ever
     service, below = talking(llm, seconds=0.01)
-    events = [event async for event in stream(service, asking())]
+    events = await all_of(stream(service, asking()))
     assert isinstance(events[-1], Failed) and "did not come to an end" in events[-1].message
     assert len(below.requests) > 20 and await soon(chat.left.is_set)
 
@@ -298,15 +300,12 @@ async def test_what_its_listener_takes_of_time_is_not_the_servers(chat):
 async def test_one_that_dies_in_mid_sentence_is_a_sentence(llm, chat):
     def dies(handler) -> None:
         handler.protocol_version = "HTTP/1.1"
-        handler.send_response(200)
-        handler.send_header("Content-Type", "text/event-stream")
-        handler.send_header("Content-Length", "100000")
-        handler.end_headers()
-        chat.send(handler, {"choices": [{"delta": {"content": "It is noon. And"}}]})
+        chat.begin(handler, content_length="100000")
+        chat.say(handler, "It is noon. And")
 
     chat.script = dies
     service, _ = talking(llm)
-    events = [event async for event in stream(service, asking())]
+    events = await all_of(stream(service, asking()))
     assert isinstance(events[-1], Failed) and "broke off" in events[-1].message
     assert words(events) == "It is noon."
 
@@ -348,15 +347,11 @@ def test_a_key_that_no_header_can_hold_is_refused():
         assert key not in str(told.value)
 
 
-def packed(handler) -> None:
-    handler.send_response(200)
-    handler.send_header("Content-Type", "text/event-stream")
-    handler.send_header("Content-Encoding", "gzip")
-    handler.end_headers()
-    handler.wfile.write(gzip.compress(bytes(32 << 20)))
-
-
 async def test_few_bytes_that_become_many_are_not_unpacked(llm, chat):
+    def packed(handler) -> None:
+        chat.begin(handler, content_encoding="gzip")
+        handler.wfile.write(gzip.compress(bytes(32 << 20)))
+
     chat.script = packed
     with pytest.raises(BrainError, match=r"packs its answers \(gzip\)"):
         await parts(llm)
@@ -381,8 +376,7 @@ async def test_a_head_or_a_refusal_that_trickles_has_an_end(llm, chat, monkeypat
 
 async def test_half_a_character_is_said_as_a_sign(llm, chat):
     chat.pieces = ["It is \ud800 noon."]
-    said = [part.text for part in await parts(llm) if isinstance(part, Say)]
-    assert said == ["It is \ufffd noon."]
+    assert await said(llm) == ["It is \ufffd noon."]
 
 
 async def test_thousands_of_lines_leave_room_for_others(llm, chat, monkeypatch):

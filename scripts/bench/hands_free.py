@@ -2,39 +2,34 @@
 
 The page runs with its recogniser and the built-in voice; Chromium's fake microphone asks QUESTIONS
 over and over, in one voice after the other, so that a long answer is interrupted by the next
-question. A run ends after --minutes; the same command with the same --out goes on where it ended.
-With --tabs all listen to the same microphone, and talk at the same time.
+question.
 
     first_sound   from the last loud block of a question to the first sample of the answer at the
-                  loudspeaker, of all and the median of each question
+                  loudspeaker
     unanswered    questions behind which no answer sounded
     interrupted   questions over an answer that sounded
     silence       from their first loud block to the answer falling silent
-    went_on       answers that fell silent and went on, as nobody spoke to stop them
     underruns     where an answer stopped because its next sound was not there
-    memory_mb     what the process holds at the end, which is the program's and this one
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import resource
-import time
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from moss_engine.api.errors import MossError
+from moss_engine.audio.pcm import to_pcm16, write_wav
 from moss_engine.build import build_talking_service
 from moss_engine.client import open_service
 from moss_engine.config import EngineConfig, TalkConfig
-from scripts.bench.browser import (
-    RATE_HZ,
-    TURN_LIMIT_S,
-    hearing,
-    require_listening,
-    served,
-    talk_hands_free,
-)
+from scripts.bench.browser import served, tools
 from scripts.bench.common import Report, count, machine, spread
 
 QUESTIONS = (
@@ -49,21 +44,60 @@ QUESTIONS = (
     "How far away is the moon?",
     "Who wrote Hamlet?",
 )
-PAUSE_S = 4.0
+RATE_HZ = 24_000
+PAUSE_S, TURN_LIMIT_S = 4.0, 60.0
+LOUD = 0.05
+SPOKEN = "#mode-notes [data-input=speech][data-output=speech]"
+WATCH = """(loud) => {
+  window.seen = {
+    starts: [], asked: [], silences: [], underruns: 0, before: 0, loud: 0, onset: 0, onsets: 0,
+    run: null, held: null,
+  };
+  const listener = recorder.capture.listener;
+  recorder.capture.listener = (pcm, level, played) => {
+    const now = performance.now();
+    if (level > loud) {
+      if (now - seen.loud > 1000) {
+        seen.onset = now;
+        seen.onsets += 1;
+      }
+      seen.loud = now;
+    }
+    listener(pcm, level, played);
+  };
+  const { player } = liveAudio;
+  const hold = player.hold.bind(player);
+  player.hold = (held) => {
+    seen.held = held ? performance.now() : null;
+    hold(held);
+  };
+  const stop = liveAudio.stop;
+  liveAudio.stop = () => {
+    if (seen.held) seen.silences.push(seen.held - seen.onset);
+    seen.held = null;
+    stop();
+  };
+  setInterval(() => {
+    const { run, firstMs, underruns } = liveAudio.state;
+    seen.underruns += Math.max(0, (underruns || 0) - seen.before);
+    seen.before = underruns || 0;
+    if (!run || run === seen.run || !firstMs) return;
+    seen.run = run;
+    seen.starts.push(firstMs + player.outputLatencyMs - seen.loud);
+    seen.asked.push(seen.onsets - 1);
+  }, 10);
+}"""
+"""Of a conversation by voice: `starts` from the last loud block of a question to the answer's first
+sample at the loudspeaker, which question was `asked`, by its number, and `silences` from the first
+loud block of a voice to the silence of an answer that it stopped."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--turns", type=count, default=200, metavar="N", help="answers (200)")
-    parser.add_argument("--tabs", type=count, default=1, metavar="N", help="who ask (1)")
-    parser.add_argument("--minutes", type=float, default=9.0, help="of a run (9)")
 
 
 def run(args: argparse.Namespace, report: Report) -> None:
-    report.go_on()
-    nothing = {"starts": [], "asked": [], "silences": []}
-    nothing |= {"unanswered": 0, "underruns": 0, "goings": 0}
-    seen = nothing | report.values.get("seen", {})
-    report.add(machine=machine(), tabs=args.tabs)
+    report.add(machine=machine())
     with open_service() as client:
         asked = list(itertools.product(client.info.voices, QUESTIONS))
         pause = np.zeros(round(PAUSE_S * RATE_HZ), np.float32)
@@ -72,37 +106,51 @@ def run(args: argparse.Namespace, report: Report) -> None:
     wave = np.concatenate(list(itertools.chain(*said)))
     service = build_talking_service(EngineConfig(), TalkConfig())
     with served(service) as url, hearing(wave) as browser:
-        tabs = [talk_hands_free(browser, url) for _ in range(args.tabs)]
-        until_s, turns, wanted = time.monotonic() + 60 * args.minutes, 0, args.turns
-        while len(seen["starts"]) + turns * args.tabs < wanted and time.monotonic() < until_s:
-            turns += 1
-            for tab in tabs:
-                over = "(n) => seen.starts.length >= n || recorder.state === 'off'"
-                tab.page.wait_for_function(over, arg=turns, timeout=1000 * TURN_LIMIT_S)
-                require_listening(tab)
-            if turns % 5 == 0:
-                report.say(f"{turns} turns")
-        for found in [tab.page.evaluate("seen") for tab in tabs]:
-            numbers = found["asked"][:turns]
-            seen["starts"] += [round(ms, 1) for ms in found["starts"][:turns]]
-            seen["asked"] += [QUESTIONS[number % len(QUESTIONS)] for number in numbers]
-            seen["silences"] += [round(ms, 1) for ms in found["silences"]]
-            seen["unanswered"] += max(numbers, default=-1) + 1 - len(set(numbers))
-            for name in ("underruns", "goings"):
-                seen[name] += found[name]
-    times = dict.fromkeys(seen["asked"])
-    for text in times:
-        waited = [ms for ms, to in zip(seen["starts"], seen["asked"], strict=True) if to == text]
-        times[text] = round(float(np.median(waited)), 1)
-    report.add(
-        turns=len(seen["starts"]),
-        **spread("first_sound", seen["starts"]),
-        questions=times,
-        unanswered=seen["unanswered"],
-        interrupted=len(seen["silences"]),
-        **(spread("silence", seen["silences"]) if seen["silences"] else {}),
-        went_on=seen["goings"],
-        underruns=seen["underruns"],
-        memory_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
-        seen=seen,
-    )
+        tab = talk_hands_free(browser, url)
+        for turn in range(1, args.turns + 1):
+            over = "(n) => seen.starts.length >= n || recorder.state === 'off'"
+            tab.page.wait_for_function(over, arg=turn, timeout=1000 * TURN_LIMIT_S)
+            if tab.page.evaluate("recorder.state") == "off":
+                why = tab.page.locator("#problem").inner_text()
+                raise MossError(f"The page closed its microphone: {why or 'it does not say why.'}")
+            if turn % 5 == 0 or turn == args.turns:
+                report.say(f"{turn} turns")
+                report.add(**figures(tab.page.evaluate("seen"), turn))
+
+
+@contextmanager
+def hearing(wave: np.ndarray) -> Iterator[Any]:
+    """Chromium whose microphone plays float32 [n] at RATE_HZ over and over."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "microphone.wav"
+        write_wav(path, to_pcm16(wave), RATE_HZ)
+        flags = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
+        played = f"--use-file-for-fake-audio-capture={path}"
+        with tools()[0].chromium(*flags, played) as browser:
+            yield browser
+
+
+def talk_hands_free(browser: Any, url: str) -> Any:
+    """A tab that listens hands-free, whose `seen` is that of WATCH."""
+    tab = tools()[0].Visits(browser).make(url, permissions=["microphone"])
+    tab.page.wait_for_function("window.recorder?.ready")
+    mode = tab.page.locator(SPOKEN).first.get_attribute("data-mode")
+    tab.page.locator(f'#mode label:has([value="{mode}"])').click()
+    tab.page.evaluate(WATCH, LOUD)
+    tab.page.locator(".rec-free").click()
+    return tab
+
+
+def figures(seen: dict[str, Any], turns: int) -> dict[str, Any]:
+    starts, numbers = seen["starts"][:turns], seen["asked"][:turns]
+    silences = seen["silences"]
+    return {
+        "turns": turns,
+        **spread("first_sound", starts),
+        "unanswered": max(numbers) + 1 - len(set(numbers)),
+        "interrupted": len(silences),
+        **(spread("silence", silences) if silences else {}),
+        "underruns": seen["underruns"],
+        "starts": [round(ms, 1) for ms in starts],
+        "asked": [QUESTIONS[number % len(QUESTIONS)] for number in numbers],
+    }

@@ -2,8 +2,7 @@
 
 The program runs in a process of its own; the turns are those of the testing half of
 `python -m scripts.turns data FOLDER`, as many whole ones as ones with a pause inside, each on a
-connection of its own, in blocks of 20 ms. A turn takes 4.6 s. A run ends after --minutes; the same
-command with the same --out goes on where it ended.
+connection of its own, in blocks of 20 ms. A turn takes 4.6 s.
 
     first_sound     from the last sample of the last word to the first sound that arrives
     torn            turns with a pause of which two parts were kept as two questions
@@ -67,7 +66,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--noise", type=int, metavar="DB", help="so far below the speech")
     parser.add_argument("--together", type=count, default=1, metavar="N", help="who speak (1)")
-    parser.add_argument("--minutes", type=float, default=9.0, help="of a run (9)")
     parser.add_argument("--port", type=int, default=7871)
     parser.add_argument("--settings", default="judge,silence")
     parser.add_argument(
@@ -190,39 +188,29 @@ def chosen(turns: list[Turn], num: int) -> list[Turn]:
 
 
 def run(args: argparse.Namespace, report: Report) -> None:
-    report.go_on()
     turns = chosen(load(args.folder), args.turns)
-    rows = report.values.get("rows") or {name: [] for name in args.settings.split(",")}
-    before_s, ahead = report.values.get("seconds", 0.0), report.values.get("ahead", {})
-    begun_s = time.monotonic()
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in args.settings.split(",")}
     report.add(machine=machine(), noise_db=args.noise, together=args.together)
     options = ("--transcribe",) if args.transcribe else ()
     command, ready = ("app.py",), "readyz"
     if args.full_size:
         command, ready = ("-m", "scripts.bench.full_size_program"), "v1/models"
     with running(args.port, *options, command=command, ready=ready) as program:
-        url = program.url.replace("http", "ws")
+        url, begun_s = program.url.replace("http", "ws"), time.monotonic()
 
         async def speak_all(name: str, found: list[Turn]) -> list[dict[str, Any]]:
             spoken = (speak(url, turn, args.folder, SETTINGS[name], args.noise) for turn in found)
             return list(await asyncio.gather(*spoken))
 
-        for at in range(len(min(rows.values(), key=len)), len(turns), args.together):
+        for at in range(0, len(turns), args.together):
             for name, results in rows.items():
-                del results[at:]
                 results += asyncio.run(speak_all(name, turns[at : at + args.together]))
-            seconds = time.monotonic() - begun_s
-            over = seconds > 60 * args.minutes or at + args.together >= len(turns)
-            if over or at % 5 == 4:
-                now = counted(program.url)
-                sums = {key: now[key] + ahead.get(key, 0.0) for key in now}
-                minutes = (before_s + seconds) / 60
-                values = {name: figures(results) for name, results in rows.items()}
-                report.add(
-                    turns=len(rows[name]), seconds=round(60 * minutes, 1), **values, ahead=sums,
-                    wasted_s_a_minute=round(sums["worked_for_nothing_s"] / minutes, 3),
-                    memory_mb=program.memory_mb(), rows=rows,
-                )  # fmt: skip
-                report.say(f"{at + args.together} turns: {json.dumps(values)}")
-            if over:
-                return
+            seconds, ahead = time.monotonic() - begun_s, counted(program.url)
+            values = {name: figures(results) for name, results in rows.items()}
+            report.add(
+                turns=min(at + args.together, len(turns)), seconds=round(seconds, 1),
+                **values, ahead=ahead,
+                wasted_s_a_minute=round(60 * ahead["worked_for_nothing_s"] / seconds, 3),
+                memory_mb=program.memory_mb(), rows=rows,
+            )  # fmt: skip
+            report.say(f"{report.values['turns']} turns: {json.dumps(values)}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -21,30 +21,33 @@ from torch.nn import functional as F
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.network import Layer, MossSpeech
 from scripts.bench.common import Report
-from scripts.bench.gpu import (
-    CONTEXT_ROWS,
-    REPEATS,
-    Ceilings,
-    Needs,
-    add_figure,
-    captured,
-    device_times_ms,
-)
+from scripts.bench.gpu import CONTEXT_ROWS, REPEATS, Ceilings, Needs, add_figure, measure
 
 
 def measure_baselines(config: ModelConfig, ceilings: Ceilings, report: Report) -> None:
     report.add(baselines_load_average=round(os.getloadavg()[0], 1))
     limit_ms = Needs(config, "bfloat16").decode_ms(ceilings, 1, CONTEXT_ROWS)
     step = PlainStep(config, CONTEXT_ROWS)
-    times_ms = device_times_ms(captured(step))
-    add_figure(report, "plain PyTorch, CUDA graph", times_ms, "device", limit_ms)
+    measure(report, "plain PyTorch, CUDA graph", "device", captured(step), limit_ms)
     step.compile_layers()
-    times_ms = device_times_ms(captured(step))
-    add_figure(report, "compiled PyTorch, CUDA graph", times_ms, "device", limit_ms)
+    measure(report, "compiled PyTorch, CUDA graph", "device", captured(step), limit_ms)
     del step
     for cache, times_ms in transformers_step_ms(config, CONTEXT_ROWS):
         name = f"transformers generate, {cache} cache, a token"
         add_figure(report, name, times_ms, "wall", limit_ms)
+
+
+def captured(run: Callable[[], object]) -> Callable[[], None]:
+    """The same as one CUDA graph."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            run()
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        run()
+    return graph.replay
 
 
 def transformers_step_ms(

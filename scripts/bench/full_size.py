@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from moss_engine.api.errors import MossError
 from moss_engine.api.events import AudioChunk, Sampled
 from moss_engine.api.request import Request
 from moss_engine.api.service import taken
@@ -40,8 +39,9 @@ from moss_engine.runtime.make import resolve_device
 from moss_engine.service.local import LocalService
 from scripts.bench import gpu
 from scripts.bench.common import Report, count, levels, names_of, spread, whole_numbers
-from scripts.bench.gpu import BLOCKS_EACH, CONTEXT_ROWS, add_figure, device_times_ms, wall_times_ms
+from scripts.bench.gpu import BLOCKS_EACH, CONTEXT_ROWS, measure
 from scripts.bench.listeners import Load, closed_loop, load_line
+from scripts.bench.random_weights import CODECS, fixed_requests, make_codec, random_service
 
 if TYPE_CHECKING:
     from moss_engine.runtime.cuda.runtime import CudaRuntime
@@ -49,10 +49,6 @@ if TYPE_CHECKING:
 IN_EVERY_FORMAT = ("decode", "prefill")
 IN_SERVICE = ("question", "listeners")
 PARTS = (*IN_EVERY_FORMAT, *IN_SERVICE, "baselines")
-CODECS = {
-    "moss": "the published one: flow and HiFT, float16",
-    "bigvgan": "a stand-in: the small voice's decoder and a BigVGAN of 116 M parameters, float16",
-}
 FILLS = ((512, 0), (64, 2000), (64, 0), (128, 0), (256, 0))
 """New rows and cached ones of the prefills that are timed."""
 SPEECH_S, QUESTIONS, FIRST_CODES = 4, 12, 8
@@ -98,23 +94,15 @@ def run(args: argparse.Namespace, report: Report) -> None:
         card={dtype: card(gpu.Needs(config, dtype, kv_int8)) for dtype in args.dtype},
     )
     report.say(report.text())
-    failed = []
     if set(args.parts) & {*IN_EVERY_FORMAT, *IN_SERVICE}:
         formats = args.dtype if set(args.parts) & set(IN_EVERY_FORMAT) else args.dtype[:1]
         for dtype in formats:
-            try:
-                measure_format(args, gpu.Needs(config, dtype, kv_int8), ceilings, report, device)
-            except RuntimeError as error:  # the other formats can be measured all the same
-                what = f"{type(error).__name__}: {error}"
-                failed.append(f"{dtype} was not measured to the end ({what}).")
-                report.say(failed[-1])
+            measure_format(args, gpu.Needs(config, dtype, kv_int8), ceilings, report, device)
             torch.cuda.empty_cache()
     if "baselines" in args.parts:
         from scripts.bench.baselines import measure_baselines
 
         measure_baselines(config, ceilings, report)
-    if failed:
-        raise MossError("\n".join(failed))
 
 
 def card(needs: gpu.Needs) -> dict[str, float]:
@@ -177,17 +165,14 @@ def measure_decode(
         assert bool(logits.text.isfinite().all()) and bool(logits.audio.isfinite().all())
         limit_ms = needs.decode_ms(ceilings, batch, CONTEXT_ROWS)
         name = f"decode step, batch {batch}"
-        times_ms = device_times_ms(runtime.decode_again(batch))
-        add_figure(report, name, times_ms, "device", limit_ms, dtype)
+        measure(report, name, "device", runtime.decode_again(batch), limit_ms, dtype)
         for how, text_logits in (("rows drawn", True), ("speaking, rows drawn", False)):
             runtime.step(step, gpu.sampling(config, batch, text_logits=text_logits))
             again = runtime.decode_again(batch, text_logits=text_logits, draw=True)
             least_ms = needs.decode_ms(ceilings, batch, CONTEXT_ROWS, text_logits=text_logits)
-            times_ms = device_times_ms(again)
-            add_figure(report, f"{name}, {how}", times_ms, "device", least_ms, dtype)
-        times_ms = wall_times_ms(lambda: runtime.forward(step))  # noqa: B023
-        name = f"forward of one row, batch {batch}"
-        add_figure(report, name, times_ms, "wall", limit_ms, dtype)
+            measure(report, f"{name}, {how}", "device", again, least_ms, dtype)
+        again = lambda: runtime.forward(step)  # noqa: B023, E731
+        measure(report, f"forward of one row, batch {batch}", "wall", again, limit_ms, dtype)
 
 
 def measure_prefill(
@@ -199,21 +184,9 @@ def measure_prefill(
         run = lambda: runtime.forward(ScheduledBatch((part,)))  # noqa: B023, E731
         limit_ms, dtype = needs.fill_ms(ceilings, rows, cached), needs.dtype
         name = f"prefill {rows} rows on {cached} cached"
-        times_ms = wall_times_ms(run, rest_s=gpu.REST_S)
-        add_figure(report, name, times_ms, "wall", limit_ms, dtype)
+        measure(report, name, "wall", run, limit_ms, dtype, gpu.REST_S)
         if rows == max(FILLS)[0]:
-            name, times_ms = f"{name}, one after another", wall_times_ms(run)
-            add_figure(report, name, times_ms, "wall", limit_ms, dtype)
-
-
-def make_codec(name: str, together: int, device: torch.device) -> SpeechCodec:
-    from scripts.bench.random_weights import Parts, Sizes, stand_in_codec
-
-    if name == "bigvgan":
-        return stand_in_codec(device, together)
-    codec = Parts(Sizes(), device).codec(torch.float16, together)
-    codec.open_stream()  # the voice's prompt
-    return codec
+            measure(report, f"{name}, one after another", "wall", run, limit_ms, dtype)
 
 
 def measure_service(
@@ -224,8 +197,6 @@ def measure_service(
     report: Report,
 ) -> None:
     """Questions and listeners, through the whole service. Closes the runtime."""
-    from scripts.bench.random_weights import random_service
-
     service = random_service(config, runtime, codec, args.prompt_rows, args.codes)
     service.start()
     try:
@@ -250,8 +221,6 @@ async def one_level(
     args: argparse.Namespace, service: LocalService, number: int, many: int, replies: int
 ) -> Load:
     """Listeners who start spread over a reply's length."""
-    from scripts.bench.random_weights import fixed_requests
-
     make = fixed_requests(args.codes, number)
     ramp_s = float(args.codes / service.codec.code_rate_hz)
     return await closed_loop(service.submit, make, many, replies, hears_out=True, ramp_s=ramp_s)
@@ -260,8 +229,6 @@ async def one_level(
 async def questions(service: LocalService, num_codes: int) -> dict[str, float]:
     """One after another, whose answers are stopped at their first sound, and TALKERS at once, who
     hear them out."""
-    from scripts.bench.random_weights import fixed_requests
-
     make, times = fixed_requests(num_codes, 1000), []
     for number in range(QUESTIONS + 2):
         times.append(await answer_ms(service, make(0, number), out=False))

@@ -14,23 +14,18 @@ import sys
 import uvicorn
 
 from moss_engine.api.modes import Mode
-from moss_engine.api.request import Sampling
 from moss_engine.build import find_detector
 from moss_engine.endpoints.access import Access
 from moss_engine.endpoints.app import make_app
 from moss_engine.endpoints.server import Server
 from moss_engine.heap import freeze_gc_heap, tune_malloc
-from moss_engine.models.config import PUBLISHED
 from moss_engine.recogniser.load import load_recogniser
 from moss_engine.recogniser.worker import RecogniserWorker
-from moss_engine.runtime.make import resolve_device
 from moss_engine.service.recordings import Hearing
 from moss_engine.ui.config import SWITCH_S
-from scripts.bench import gpu
-from scripts.bench.full_size import make_codec
-from scripts.bench.random_weights import SAMPLED, random_service
+from scripts.bench.random_weights import published_service
 
-PLACES, TOGETHER = 16, 16
+PLACES = 16
 PROMPT_ROWS, NUM_CODES = 96, 50
 KV_ROWS = 16_384
 SPEECH = Mode("speech", "Speech", "speech", "speech", "", False, True, None, history=True)
@@ -43,18 +38,13 @@ def main() -> None:
     args = parser.parse_args()
     tune_malloc()
     sys.setswitchinterval(SWITCH_S)
-    device = resolve_device("cuda")
-    runtime = gpu.make_runtime(PUBLISHED, PLACES, KV_ROWS, "bfloat16", 512, device=device)
-    codec = make_codec("moss", TOGETHER, device)
-    # the end marker cannot cut an answer short
-    sampling = Sampling(SAMPLED, SAMPLED, max_rows=NUM_CODES, min_rows=NUM_CODES + 2, seed=0)
     hearing = None
     if args.transcribe:
         recogniser, why_not = load_recogniser("moonshine")
         assert recogniser is not None, why_not
         hearing = Hearing(RecogniserWorker(recogniser), find_detector())
-    service = random_service(
-        PUBLISHED, runtime, codec, PROMPT_ROWS, NUM_CODES, (SPEECH,), sampling, hearing
+    service = published_service(
+        PLACES, KV_ROWS, PROMPT_ROWS, NUM_CODES, modes=(SPEECH,), hearing=hearing
     )
     service.start()
     server = Server(service, service.info, "moss", Access(open_to_all=True))

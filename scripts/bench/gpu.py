@@ -67,6 +67,20 @@ def wall_times_ms(run: Callable[[], object], *, rest_s: float = 0.0) -> list[flo
     return times
 
 
+def measure(
+    report: Report,
+    name: str,
+    clock: str,
+    run: Callable[[], object],
+    limit_ms: float | None = None,
+    dtype: str = "",
+    rest_s: float = 0.0,
+) -> None:
+    """How long a call takes by the device's clock or the "wall"'s, as a figure."""
+    times_ms = (device_times_ms if clock == "device" else wall_times_ms)(run, rest_s=rest_s)
+    add_figure(report, name, times_ms, clock, limit_ms, dtype)
+
+
 def add_figure(
     report: Report,
     name: str,
@@ -145,23 +159,8 @@ def _float8_rate(a: torch.Tensor, b: torch.Tensor) -> float | None:
     return 2 * len(a) ** 3 / statistics.median(times) * 1e3
 
 
-def captured(run: Callable[[], object]) -> Callable[[], None]:
-    """The same as one CUDA graph."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            run()
-    stream.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        run()
-    return graph.replay
-
-
-VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "int4": 0.5 + 2 / 128}
+VALUE_BYTES = {"bfloat16": 2, "int8": 1, "int4": 0.5 + 2 / 128}
 """Of one weight of a layer; 4 bits have a 16-bit scale for each 128 of them, and heads have 8."""
-
-
 FLOAT8_PARTS = {"float8": 1, "float8-all": 3}
 """How many of trunk, branches and heads are float8."""
 

@@ -54,10 +54,6 @@ class Heard:
         """Gaps that ended between two times, together."""
         return sum(gap_s for came_s, gap_s in self.chunks if start_s <= came_s < end_s)
 
-    def longest_gap_s(self, start_s: float) -> float:
-        """Of the gaps that ended behind a time."""
-        return max((gap_s for came_s, gap_s in self.chunks if came_s > start_s), default=0.0)
-
     def take(self, event: Event) -> None:
         now_s = time.monotonic()
         self.timeline = fold(self.timeline, event)

@@ -45,11 +45,13 @@ from moss_engine.codec.vocoder.make import chunk_plan, window_vocoder
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.engine.sequence import Segment
-from moss_engine.models.config import ModelConfig
+from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.runtime.base import Runtime
+from moss_engine.runtime.make import resolve_device
 from moss_engine.service.local import LocalService
 from moss_engine.service.recordings import Hearing
-from moss_engine.text.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING
+from moss_engine.text.modes import PUBLISHED_MODES
+from scripts.bench.gpu import make_runtime
 from scripts.bench.listeners import MakeRequest
 
 CONFIGS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
@@ -61,6 +63,10 @@ STAND_IN_FSQ = FsqConfig(
 )
 CONTEXT_FRAMES = 16  # on either side of a chunk; 28 can reach it, the outer ones hardly
 SAMPLED = ChannelSampling(0.7, 20, 0.95, 1.1)
+CODECS = {
+    "moss": "the published one: flow and HiFT, float16",
+    "bigvgan": "a stand-in: the small voice's decoder and a BigVGAN of 116 M parameters, float16",
+}
 NORMS = tuple(
     f"{name}.weight" for name in "norm1 norm3 norm norm_mha norm_ff .block.2 embed.out.1".split()
 )
@@ -192,6 +198,15 @@ def stand_in_codec(device: torch.device, max_together: int = 16) -> NanoCodec:
     return NanoCodec(fsq, vocoder, device, max_together=together)
 
 
+def make_codec(name: str, together: int, device: torch.device) -> SpeechCodec:
+    """One of CODECS, for so many replies in a run."""
+    if name == "bigvgan":
+        return stand_in_codec(device, together)
+    codec = Parts(Sizes(), device).codec(torch.float16, together)
+    codec.open_stream()  # the voice's prompt
+    return codec
+
+
 class FixedSize:
     """A processor of random prompts of `prompt_rows` rows, replies of `num_codes` codes. Its own
     text decoder says nothing."""
@@ -229,7 +244,6 @@ def random_service(
     prompt_rows: int,
     num_codes: int,
     modes: tuple[Mode, ...] = PUBLISHED_MODES.modes,
-    sampling: Sampling = PUBLISHED_SAMPLING,
     hearing: Hearing | None = None,
 ) -> LocalService:
     """A service of a given runtime and codec, not started; all prompts and replies are as long."""
@@ -243,20 +257,31 @@ def random_service(
     )
     processor = FixedSize(model.special, prompt_rows, num_codes)
     engine = Engine(runtime, processor, config, samples_per_code=samples_per_code(codec))
-    info = describe(engine, codec, config, modes, sampling)
+    info = describe(engine, codec, config, modes, fixed_sampling(num_codes))
     info = replace(info, recogniser=hearing.name if hearing else None)
     one_gpu = runtime.info.device != "CPU"
     return LocalService(engine, codec, config, info, None, hearing, one_gpu=one_gpu)
 
 
-def fixed_requests(num_codes: int, level: int) -> MakeRequest:
-    """Requests that the end marker cannot cut short."""
+def published_service(
+    places: int, kv_rows: int, prompt_rows: int, num_codes: int, **settings: Any
+) -> LocalService:
+    """The published size in bfloat16 on the GPU, with settings of `random_service`; raises
+    ConfigError without a GPU, or where its memory is too small."""
+    device, step_rows = resolve_device("cuda"), max(512, places)
+    runtime = make_runtime(PUBLISHED, places, kv_rows, "bfloat16", step_rows, device=device)
+    codec = make_codec("moss", 16, device)
+    return random_service(PUBLISHED, runtime, codec, prompt_rows, num_codes, **settings)
 
+
+def fixed_sampling(num_codes: int, seed: int = 0) -> Sampling:
+    """Of replies that the end marker cannot cut short."""
+    return Sampling(SAMPLED, SAMPLED, max_rows=num_codes, min_rows=num_codes + 2, seed=seed)
+
+
+def fixed_requests(num_codes: int, level: int) -> MakeRequest:
     def make(listener: int, number: int) -> Request:
-        sampling = Sampling(
-            SAMPLED, SAMPLED, max_rows=num_codes, min_rows=num_codes + 2, seed=number
-        )
-        name = f"{level}-{listener}"
+        name, sampling = f"{level}-{listener}", fixed_sampling(num_codes, number)
         messages = (Message("user", Text("speak")),)
         return Request(f"{name}-{number}", name, messages, "speech", sampling)
 

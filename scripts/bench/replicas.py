@@ -7,8 +7,8 @@ then N replicas with the same --out, which holds what one service carries (or gi
     hold:SHARE      so many stay as this share of what N single services carry
     kill:SHARE      a replica is killed under them
     upgrade:SHARE   all replicas are replaced under them, one after another
-    deaths:ROUNDS   so often: --one listeners of each service ask once, a replica is killed under
-                    them, and its successor is waited for
+    deaths:ROUNDS   so often: a replica is killed under --one listeners of each service, and its
+                    successor is waited for
 
 The listeners of replicas are in --pages page processes. On GPUs the network has the full size and
 random weights. Times are those of the machine's monotonic clock, which all processes share.
@@ -25,9 +25,10 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,17 @@ from moss_engine.build import build_service, settled
 from moss_engine.cluster.service import ClusterService
 from moss_engine.config import EngineConfig, TalkConfig
 from scripts.bench.common import Report, count, cpu_name, cpu_s, machine, names_of
-from scripts.bench.listeners import Crowd, Heard, crowd, hear
+from scripts.bench.listeners import Crowd, Heard, crowd
 from scripts.sentences import sentence
 
 PARTS = ("grow", "hold", "kill", "upgrade", "deaths")
+PLACES, PROMPT_ROWS, NUM_CODES = 256, 96, 128
+"""Replies of a step in a random replica, rows of their prompts, and their own length."""
+PER_S = 12.0
+"""Listeners of one service that join each second."""
 REPLACED_S, SETTLE_S, WINDOW_S = 110.0, 4.0, 2.0
 SENTENCES = 5
-"""Of a question that is asked once: about 15 s of speech."""
+"""Of a checkpoint's replies: about 15 s of speech."""
 SAFE = 0.9
 """Of the listeners at whom the first chunk came late: so many are held without one."""
 LATE_SHARE = 0.01
@@ -66,13 +71,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="grow,hold:0.95,hold:0.5,upgrade:0.45,kill:0.5",
         help="run in this order (grow,hold:0.95,hold:0.5,upgrade:0.45,kill:0.5)")  # fmt: skip
     add("--most", type=count, default=200, help="listeners of one service at the most (200)")
-    add("--per-s", type=float, default=12.0, help="listeners of one that join each second (12)")
     add("--hold-s", type=float, default=15.0, help="seconds for which listeners stay (15)")
     add("--pages", type=count, default=4, help="page processes (4)")
-    add("--places", type=count,
-        help="replies of one step in a replica (256, on a CPU those of the program)")  # fmt: skip
-    add("--prompt-rows", type=count, default=96, help="rows of random prompts (96)")
-    add("--codes", type=count, default=128, help="codes of random replies (128)")
 
 
 def parts(text: str) -> list[str]:
@@ -85,9 +85,8 @@ def parts(text: str) -> list[str]:
 def run(args: argparse.Namespace, report: Report) -> None:
     report.go_on()
     report.add(machine=machine(), cpu=cpu_name(), cores=os.cpu_count())
-    args.places = args.places or (EngineConfig().max_sessions if args.checkpoint else 256)
     if args.alone:
-        service = make_service(args)
+        service = make_service(args.checkpoint)
         service.start()
         try:
             found = grow(Run(args, service))
@@ -103,31 +102,20 @@ def run(args: argparse.Namespace, report: Report) -> None:
         replicated(args, one, report)
 
 
-def make_service(size: argparse.Namespace) -> StartableService:
-    """On the first GPU that this process sees, or on the CPU; not started."""
-    if size.checkpoint:
-        return build_service(cpu_config(size.checkpoint, size.places))
-    import torch
+def make_service(checkpoint: Path | None) -> StartableService:
+    """A checkpoint on the CPU, or random weights on the first GPU that this process sees; not
+    started."""
+    if checkpoint:
+        return build_service(EngineConfig(checkpoint=checkpoint, device="cpu"))
+    from scripts.bench.random_weights import published_service
 
-    from moss_engine.models.config import PUBLISHED
-    from scripts.bench.full_size import make_codec
-    from scripts.bench.gpu import make_runtime
-    from scripts.bench.random_weights import random_service
-
-    device, rows_each = torch.device("cuda"), -(-(size.prompt_rows + size.codes) // 16) * 16
     # As many replies again may be far ahead of their listeners, and those of a lost replica come on
     # top.
-    kv_rows, step_rows = (3 * size.places + 1) * rows_each, max(512, size.places)
-    runtime = make_runtime(PUBLISHED, size.places, kv_rows, "bfloat16", step_rows, device=device)
-    codec = make_codec("moss", 16, device)
-    return random_service(PUBLISHED, runtime, codec, size.prompt_rows, size.codes)
+    kv_rows = (3 * PLACES + 1) * -(-(PROMPT_ROWS + NUM_CODES) // 16) * 16
+    return published_service(PLACES, kv_rows, PROMPT_ROWS, NUM_CODES)
 
 
-def cpu_config(checkpoint: Path, places: int) -> EngineConfig:
-    return EngineConfig(checkpoint=checkpoint, device="cpu", max_sessions=places)
-
-
-def application(size: argparse.Namespace, version: int) -> Any:
+def application(args: argparse.Namespace, version: int) -> Any:
     """The replicas; those of another version replace them."""
     from ray import serve
 
@@ -137,64 +125,93 @@ def application(size: argparse.Namespace, version: int) -> Any:
     from moss_engine.cluster.serve.deployment import application as of_checkpoint
 
     class RandomReplica(Replica):
-        async def __init__(self, size: argparse.Namespace, version: int) -> None:
-            self._service: Any = make_service(size)
+        async def __init__(self, version: int) -> None:
+            self._service: Any = make_service(None)
             self._service.start()
             self._name = serve.get_replica_context().replica_id.unique_id
             card = Card(self._name, "random", f"version {version}", os.getpid())
             self._server = ReplicaServer(self._service, await self._service.describe(), card)
 
-    resources: dict[str, Any] = {"num_cpus": 1, "num_gpus": int(size.checkpoint is None)}
-    if size.checkpoint:
-        config = settled(
-            replace(cpu_config(size.checkpoint, size.places), max_waiting=16 + version)
+    resources: dict[str, Any] = {"num_cpus": 1, "num_gpus": int(args.checkpoint is None)}
+    if args.checkpoint:
+        config = EngineConfig(
+            checkpoint=args.checkpoint, device="cpu", max_waiting=EngineConfig.max_waiting + version
         )
         talk = TalkConfig(recogniser="none")
-        return of_checkpoint(size.gpus, config, talk, clones_voices=False, actor_options=resources)
-    most = 5 * size.places
-    return as_deployment(RandomReplica, size.gpus, most, resources).bind(size, version)
+        return of_checkpoint(
+            args.gpus, settled(config), talk, clones_voices=False, actor_options=resources
+        )
+    return as_deployment(RandomReplica, args.gpus, 5 * PLACES, resources).bind(version)
 
 
-def question(
-    size: argparse.Namespace, info: ServiceInfo, listener: int, number: int, sentences: int = 1
-) -> Request:
-    """No two have the same session, nor do those of two pages; random replies are as long."""
+def question(info: ServiceInfo, listener: int, number: int) -> Request:
+    """No two have the same session, nor do those of two pages."""
     seed = 1000 * listener + number
-    text = " ".join(sentence(seed + i) for i in range(sentences))
-    request = request_of(info, Text(text), f"{os.getpid()}-{listener}", seed=seed)
-    if size.checkpoint:
-        return request
-    sampling = replace(request.sampling, max_rows=size.codes, min_rows=size.codes + 2)
-    return replace(request, sampling=sampling)
+    text = " ".join(sentence(seed + i) for i in range(SENTENCES))
+    return request_of(info, Text(text), f"{os.getpid()}-{listener}", seed=seed)
 
 
+async def listen(service: StartableService, num: int, per_s: float, stay_s: float) -> Crowd:
+    info = await service.describe()
+    ask = partial(question, info)
+    found = await crowd(service.submit, ask, num, per_s, stay_s, seed=os.getpid())
+    for heard in found.heard:
+        heard.end = None  # it holds all rows, which need not travel
+    return found
+
+
+@cache
+def page_of(address: str) -> ClusterService:
+    """That of a process of its own, which lives as long."""
+    from moss_engine.cluster.serve.connect import join_fleet
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    page = ClusterService(join_fleet(address))
+    page.start()
+    return page
+
+
+def on_page(address: str, *given: Any) -> Crowd:
+    return asyncio.run(listen(page_of(address), *given))
+
+
+@dataclass
 class Run:
     """Listeners of one service in this process, or of replicas in page processes."""
 
-    def __init__(self, args: argparse.Namespace, service: StartableService, pages: Any = None):
-        self.args, self.service = args, service
-        self._pages: ProcessPoolExecutor | None = pages
-        self.gpus = args.gpus if pages else 1
-        self.per_s = args.per_s * self.gpus
+    args: argparse.Namespace
+    service: StartableService
+    pages: ProcessPoolExecutor | None = None
+    address: str = ""
 
-    def begin(self, num: int, stay_s: float) -> Sequence[Future[Crowd]]:
-        """Let them come; every page has its share."""
-        per_s = self.per_s
-        if self._pages is None:
-            done: Future[Crowd] = Future()
-            done.set_result(asyncio.run(listen(self.service, self.args, num, per_s, stay_s)))
-            return [done]
+    @property
+    def gpus(self) -> int:
+        return self.args.gpus if self.pages else 1
+
+    def meet(self, num: int, stay_s: float, happens: Callable[[], None] = lambda: None) -> Crowd:
+        """So many come, an equal share to every page; what `happens` does so once all are there."""
+        per_s = PER_S * self.gpus
+        if self.pages is None:
+            return asyncio.run(listen(self.service, num, per_s, stay_s))
         pages = self.args.pages
         shares = [num // pages + (i < num % pages) for i in range(pages)]
-        return [
-            self._pages.submit(on_page, listen, self.args, share, per_s / pages, stay_s)
+        coming = [
+            self.pages.submit(on_page, self.address, share, per_s / pages, stay_s)
             for share in shares
         ]
+        time.sleep(num / per_s + SETTLE_S)
+        happens()
+        found = [page.result() for page in coming]
+        return Crowd(
+            [heard for one in found for heard in one.heard],
+            [at_s for one in found for at_s in one.arrivals_s],
+            sum(one.refused for one in found),
+        )
 
-    def ask_once(self, num: int, number: int) -> Sequence[Future[list[Heard]]]:
-        """A long reply for each of so many listeners, from the first page."""
-        assert self._pages is not None
-        return [self._pages.submit(on_page, listen_once, self.args, num, number)]
+    def cards(self) -> list[Any]:
+        assert isinstance(self.service, ClusterService)
+        return list(asyncio.run(self.service.replicas()))
 
     def busiest(self) -> Any:
         """The card of the replica with the most replies."""
@@ -202,65 +219,6 @@ class Run:
         assert cluster is not None
         running = {replica.name: replica.running for replica in cluster.replicas}
         return max(self.cards(), key=lambda card: running.get(card.name, 0))
-
-    def cards(self) -> list[Any]:
-        assert isinstance(self.service, ClusterService)
-        return list(asyncio.run(self.service.replicas()))
-
-
-def merged(parts: Sequence[Future[Crowd]]) -> Crowd:
-    found = Crowd()
-    for part in parts:
-        one = part.result()
-        found.heard += one.heard
-        found.arrivals_s += one.arrivals_s
-        found.refused += one.refused
-    return found
-
-
-async def listen(
-    service: StartableService, size: argparse.Namespace, num: int, per_s: float, stay_s: float
-) -> Crowd:
-    info = await service.describe()
-    found = await crowd(
-        service.submit,
-        lambda listener, number: question(size, info, listener, number),
-        num, per_s, stay_s, seed=os.getpid(),
-    )  # fmt: skip
-    for heard in found.heard:
-        heard.end = None  # it holds all rows, which need not travel
-    return found
-
-
-async def listen_once(
-    service: StartableService, size: argparse.Namespace, num: int, number: int
-) -> list[Heard]:
-    """So many long replies, all asked for at once."""
-    info = await service.describe()
-    asked = [question(size, info, index, number, SENTENCES) for index in range(num)]
-    found = await asyncio.gather(*(hear(service.submit, request) for request in asked))
-    for heard in found:
-        heard.end = None
-    return list(found)
-
-
-_page: ClusterService | None = None
-
-
-def open_page(address: str) -> None:
-    """The life of a page process begins."""
-    global _page
-    from moss_engine.cluster.serve.connect import join_fleet
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
-    _page = ClusterService(join_fleet(address))
-    _page.start()
-
-
-def on_page(what: Callable[..., Coroutine[Any, Any, Any]], *given: Any) -> Any:
-    assert _page is not None
-    return asyncio.run(what(_page, *given))
 
 
 def replicated(args: argparse.Namespace, one: int, report: Report) -> None:
@@ -277,9 +235,9 @@ def replicated(args: argparse.Namespace, one: int, report: Report) -> None:
         service.start()
         address = ray.get_runtime_context().gcs_address
         spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(args.pages, spawn, open_page, (address,)) as pages:
-            run_ = Run(args, service, pages)
-            merged(run_.begin(2 * args.gpus, 10.0))  # what is made at first use is made here
+        with ProcessPoolExecutor(args.pages, spawn) as pages:
+            run_ = Run(args, service, pages, address)
+            run_.meet(2 * args.gpus, 10.0)  # what is made at first use is made here
             for version, part in enumerate(args.parts, 1):
                 name, _, share = part.partition(":")
                 num = max(1, round(float(share or 1) * args.gpus * one))
@@ -303,7 +261,7 @@ def replicated(args: argparse.Namespace, one: int, report: Report) -> None:
 def grow(run: Run) -> dict[str, Any]:
     """Listeners come one by one, and chunks come late at last."""
     num = run.args.most * run.gpus
-    found = merged(run.begin(num, SETTLE_S))
+    found = run.meet(num, SETTLE_S)
     first, one_percent = capacity(found)
     return {
         "listeners": num,
@@ -319,7 +277,7 @@ def hold(run: Run, num: int) -> dict[str, Any]:
     pids = [card.pid for card in run.cards()] if run.gpus > 1 else [os.getpid()]
     before = [cpu_s(pid) for pid in pids]
     begun_s = time.monotonic()
-    found = merged(run.begin(num, run.args.hold_s))
+    found = run.meet(num, run.args.hold_s)
     end_s = time.monotonic()
     cores = [(cpu_s(pid) - b) / (end_s - begun_s) for pid, b in zip(pids, before, strict=True)]
     start_s = max(found.arrivals_s) + SETTLE_S
@@ -333,70 +291,58 @@ def hold(run: Run, num: int) -> dict[str, Any]:
 
 
 def kill(run: Run, num: int) -> dict[str, Any]:
-    """The death of a replica under so many listeners."""
-    coming = run.begin(num, SETTLE_S + run.args.hold_s)
-    time.sleep(num / run.per_s + SETTLE_S)
-    doomed, killed_s = run.cards()[0], time.monotonic()
-    os.kill(doomed.pid, signal.SIGKILL)
-    heard = merged(coming).heard
-    end_s = time.monotonic()
-    theirs = [h for h in heard if h.replica_at(killed_s) == doomed.name]
-    known = {id(h) for h in theirs}
+    """The death of the busier replica under so many listeners."""
+    killed: list[tuple[float, str]] = []
+
+    def die() -> None:
+        doomed = run.busiest()
+        killed.append((time.monotonic(), doomed.name))
+        os.kill(doomed.pid, signal.SIGKILL)
+
+    heard = run.meet(num, SETTLE_S + run.args.hold_s, die).heard
+    end_s, (killed_s, name) = time.monotonic(), killed[0]
+    theirs = [h for h in heard if h.replica_at(killed_s) == name]
+    others = [h for h in heard if h.replica_at(killed_s) != name]
     resumed_ms = [1000 * (t - killed_s) for h in theirs for t, _ in h.replicas if t > killed_s]
     return {
         "listeners": num,
         "of_the_dead": lateness(theirs, killed_s, end_s),
         "resumed": len(resumed_ms),
         "last_resumed_ms": round(max(resumed_ms, default=0)),
-        "others": lateness([h for h in heard if id(h) not in known], killed_s, end_s),
+        "others": lateness(others, killed_s, end_s),
     }
 
 
 def deaths(run: Run, num: int, rounds: int) -> dict[str, Any]:
-    """One death a round, that of the busier replica, under so many replies that were begun
-    together."""
+    """One death a round."""
     found = []
-    for number in range(rounds):
+    for _ in range(rounds):
         while len(run.cards()) < run.gpus:
             time.sleep(0.2)
         time.sleep(SETTLE_S)
-        hearing = run.ask_once(num, number)
-        time.sleep(SETTLE_S)
-        doomed, killed_s = run.busiest(), time.monotonic()
-        os.kill(doomed.pid, signal.SIGKILL)
-        heard = [one for page in hearing for one in page.result()]
-        theirs = [h for h in heard if h.replica_at(killed_s) == doomed.name]
-        found.append(
-            {
-                "of_the_dead": len(theirs),
-                "longest_silence_s": round(max(h.longest_gap_s(killed_s) for h in heard), 3),
-                "theirs_s": [round(h.longest_gap_s(killed_s), 3) for h in theirs],
-                "placed_again_ms": [
-                    [round(1000 * (since_s - killed_s)) for since_s, _ in h.replicas[1:]]
-                    for h in theirs
-                ],
-                "cut": sum(h.ending not in WHOLE for h in heard),
-            }
-        )
-        print(json.dumps(found[-1]), flush=True)
+        found.append(kill(run, num))
+    met = [one[whose] for one in found for whose in ("of_the_dead", "others")]
     return {
         "listeners": num,
-        "longest_silence_s": max(one["longest_silence_s"] for one in found),
-        "cut": sum(one["cut"] for one in found),
+        "longest_silence_s": max(one["longest_silence_s"] for one in met),
+        "cut": sum(one["cut"] for one in met),
         "rounds": found,
     }
 
 
 def upgrade(run: Run, num: int, replace_all: Any) -> dict[str, Any]:
     """All replicas are replaced under so many listeners."""
-    coming = run.begin(num, SETTLE_S + REPLACED_S)
-    time.sleep(num / run.per_s + SETTLE_S)
-    old, begun_s = {card.name for card in run.cards()}, time.monotonic()
-    replace_all()
-    while {card.name for card in run.cards()} & old and time.monotonic() < begun_s + REPLACED_S:
-        time.sleep(0.2)
-    end_s = time.monotonic()
-    found = merged(coming)
+    times_s: list[float] = []
+
+    def renew() -> None:
+        old, begun_s = {card.name for card in run.cards()}, time.monotonic()
+        replace_all()
+        while {card.name for card in run.cards()} & old and time.monotonic() < begun_s + REPLACED_S:
+            time.sleep(0.2)
+        times_s.extend((begun_s, time.monotonic()))
+
+    found = run.meet(num, SETTLE_S + REPLACED_S, renew)
+    begun_s, end_s = times_s
     return {
         "listeners": num,
         "refused": found.refused,

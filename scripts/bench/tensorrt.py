@@ -33,14 +33,7 @@ from moss_engine.runtime.tensorrt.runtime import EngineFile, TrtRuntime
 from moss_engine.text.processor import load_processor
 from scripts.bench.agreement import led
 from scripts.bench.common import Report, names_of
-from scripts.bench.gpu import (
-    CONTEXT_ROWS,
-    Needs,
-    add_figure,
-    device_times_ms,
-    sequence,
-    wall_times_ms,
-)
+from scripts.bench.gpu import CONTEXT_ROWS, Needs, measure, sequence
 from scripts.quantize import answers, prompts_from
 
 PARTS, WEIGHTS = ("nano", "published"), ("bound", "baked")
@@ -187,16 +180,14 @@ def measure_published(
     step = ScheduledBatch((sequence(config, 0, CONTEXT_ROWS, 1),))
     logits = runtime.forward(step)
     assert logits.text.isfinite().all() and logits.audio.isfinite().all()
-    times_ms = device_times_ms(runtime.decode_again(1, CONTEXT_ROWS))
-    add_figure(report, "decode step, batch 1", times_ms, "device")
-    times_ms = wall_times_ms(lambda: runtime.forward(step))
-    add_figure(report, "forward of one row, batch 1", times_ms, "wall")
+    again = runtime.decode_again(1, CONTEXT_ROWS)
+    measure(report, "decode step, batch 1", "device", again)
+    measure(report, "forward of one row, batch 1", "wall", lambda: runtime.forward(step))
     for rows, cached in FILLS:
         fill = ScheduledBatch((sequence(config, 0, cached, rows, (cached + rows) // 16 + 1),))
-        again = lambda: runtime.forward(fill)  # noqa: B023, E731
-        name = f"prefill {rows} rows on {cached} cached"
-        add_figure(report, name, device_times_ms(again), "device")
-        add_figure(report, name, wall_times_ms(again), "wall")
+        for clock in ("device", "wall"):
+            name, again = f"prefill {rows} rows on {cached} cached", lambda: runtime.forward(fill)  # noqa: B023
+            measure(report, name, clock, again)
     runtime.close()
 
 

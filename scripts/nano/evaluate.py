@@ -98,15 +98,14 @@ def teacher_waves(sentences: Sequence[str], cache: Path, voice: str) -> list[np.
     """The sentences as the teacher says them in a voice, float32; kept in `cache` as 16-bit WAV."""
     import soundfile
 
-    from scripts.nano.speech.teacher_voice import Teacher
+    from scripts.nano.speech.teacher_voice import teacher
 
     cache.mkdir(parents=True, exist_ok=True)
     paths = [cache / f"teacher-{k:02d}.wav" for k in range(len(sentences))]
     if not all(path.exists() for path in paths):
-        teacher = Teacher()
         for k, (path, sentence) in enumerate(zip(paths, sentences, strict=True)):
             row = {"spoken": spoken_text(sentence), "voice": voice, "speed": 1.0}
-            soundfile.write(path, teacher.say(row, k)[0], MOSS_MEL.sample_rate_hz, "PCM_16")
+            soundfile.write(path, teacher().say(row, k)[0], MOSS_MEL.sample_rate_hz, "PCM_16")
     return [soundfile.read(path, dtype="float32")[0] for path in paths]
 
 

@@ -41,18 +41,17 @@ def make_shards(
     folder: Path,
     prompts: list[dict[str, Any]],
     per_shard: int,
-    start: Callable[[], None],
     make: Callable[[tuple[Path, int, list[dict[str, Any]]]], Result],
     processes: int,
 ) -> Iterator[Result]:
-    """Have so many processes, begun by `start`, make the numbered shards of a folder that is not
-    there yet; what `make` gives for each. Raises CheckpointError."""
+    """Have so many processes make the numbered shards of a folder that is not there yet; what
+    `make` gives for each. Raises CheckpointError."""
     if folder.exists():
         raise CheckpointError(f"{folder} is there already; remove it to have it made anew.")
     folder.mkdir()
     count = -(-len(prompts) // per_shard)
     tasks = [(folder, k, prompts[k::count]) for k in range(count)]
-    with multiprocessing.get_context("spawn").Pool(processes, start) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
         yield from pool.imap_unordered(make, tasks)
 
 

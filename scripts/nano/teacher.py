@@ -15,28 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from scripts.nano.speech.shards import DONE, SAMPLE_RATE_HZ, Utterance, write_shard
-from scripts.nano.speech.teacher_voice import Teacher, UnusablePromptError
+from scripts.nano.speech.teacher_voice import UnusablePromptError, teacher
 from scripts.nano.stage import make_shards, stage_parser
 from scripts.nano.tokenizer import read_prompts
 
 PROMPTS_PER_SHARD = 96
 
-_teacher: Teacher | None = None
-
-
-def _start_worker() -> None:
-    global _teacher
-    _teacher = Teacher()
-
 
 def _make_shard(task: tuple[Path, int, list[dict[str, Any]]]) -> tuple[int, int, Counter[str]]:
     """Write one shard; -> utterances, samples, and why prompts were left out"""
     folder, number, prompts = task
-    assert _teacher is not None
     said, left_out = [], Counter[str]()
     for prompt in prompts:
         try:
-            pcm, starts_s, labels = _teacher.say(prompt, prompt["id"])
+            pcm, starts_s, labels = teacher().say(prompt, prompt["id"])
         except UnusablePromptError as error:
             left_out[str(error)] += 1
             continue
@@ -52,7 +44,7 @@ def main() -> None:
     folder, began = args.work / "speech", time.monotonic()
     prompts = list(read_prompts(args.work))
     utterances, samples, left_out = 0, 0, Counter[str]()
-    given = (folder, prompts, PROMPTS_PER_SHARD, _start_worker, _make_shard, args.processes)
+    given = (folder, prompts, PROMPTS_PER_SHARD, _make_shard, args.processes)
     for said, length, reasons in make_shards(*given):
         utterances, samples, left_out = utterances + said, samples + length, left_out + reasons
     figures = {

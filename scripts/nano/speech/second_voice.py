@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.signal import resample_poly
 
+from scripts.nano.speech.shards import SAMPLE_RATE_HZ
+
 FRAME_SAMPLES = 300
 """The teacher's F0 comes at 80 Hz."""
 VOICED_HZ = 40.0
@@ -32,12 +34,12 @@ MIN_PULSES = 4
 
 @dataclass(frozen=True)
 class Converted:
-    """waves: [parts, samples]; f0_hz: one value per sample of them, 0 where unvoiced; pulses: times
-    in samples, between two of them."""
+    """waves: float32 [parts, samples]; f0_hz: float32 [frames], 0 where unvoiced;
+    phase: [samples], in periods, whole at every pulse."""
 
     waves: np.ndarray
     f0_hz: np.ndarray
-    pulses: np.ndarray
+    phase: np.ndarray
 
 
 def teacher_speed(speed: float) -> float:
@@ -57,16 +59,21 @@ def f0_of_samples(f0_hz: np.ndarray) -> np.ndarray:
     return np.interp(at, np.arange(len(f0_hz)), f0_hz.astype(np.float64))
 
 
-def convert(waves: np.ndarray, f0_hz: np.ndarray, rate_hz: int = 24_000) -> Converted:
+def phase_of(f0_hz: np.ndarray) -> np.ndarray:
+    """F0 [frames] -> periods up to and with each sample [frames * FRAME_SAMPLES], as the teacher
+    counts them."""
+    return np.cumsum(np.maximum(f0_of_samples(f0_hz), VOICED_HZ)) / SAMPLE_RATE_HZ
+
+
+def convert(waves: np.ndarray, f0_hz: np.ndarray) -> Converted:
     """Parts of the teacher's sound [parts, samples] and its F0 [frames] -> the same in the second
     voice."""
     length = waves.shape[1]
     assert length == len(f0_hz) * FRAME_SAMPLES
-    f0 = f0_of_samples(f0_hz)
+    f0, cycles = f0_of_samples(f0_hz), phase_of(f0_hz)
     voiced = f0 > VOICED_HZ
-    cycles = np.cumsum(np.maximum(f0, VOICED_HZ)) / rate_hz
     starts = np.flatnonzero(np.floor(cycles[1:]) > np.floor(cycles[:-1])) + 1
-    late = cycles % 1 * rate_hz / np.maximum(f0, VOICED_HZ)
+    late = cycles % 1 * SAMPLE_RATE_HZ / np.maximum(f0, VOICED_HZ)
     target = lower_hz(f0) / TRACT
     sung, kept = np.zeros_like(waves, dtype=np.float64), np.ones(length)
     new_f0, pulses = np.zeros(length), []
@@ -84,11 +91,14 @@ def convert(waves: np.ndarray, f0_hz: np.ndarray, rate_hz: int = 24_000) -> Conv
             gain = np.sqrt(f0[min(place, length - 1)] / target[min(place, length - 1)])
             _add_grain(sung, waves, int(marks[nearest]), place, int(periods[nearest]), gain)
             pulses.append(place - late[marks[nearest]])
-            at += rate_hz / target[min(place, length - 1)]
+            at += SAMPLE_RATE_HZ / target[min(place, length - 1)]
     both = GAIN * (sung + waves * kept)
     slowed = resample_poly(both, 100, TRACT_PERCENT, axis=1).astype(np.float32)
-    source = np.minimum((np.arange(slowed.shape[1]) * TRACT).astype(np.int64), length - 1)
-    return Converted(slowed, new_f0[source] * TRACT, np.asarray(pulses) / TRACT)
+    middles = np.arange(FRAME_SAMPLES // 2, slowed.shape[1], FRAME_SAMPLES)
+    source = np.minimum((middles * TRACT).astype(np.int64), length - 1)
+    at = np.asarray(pulses or [0.0]) / TRACT
+    phase = np.interp(np.arange(slowed.shape[1]), at, np.arange(len(at)))
+    return Converted(slowed, (new_f0[source] * TRACT).astype(np.float32), phase)
 
 
 def _runs(mask: np.ndarray) -> np.ndarray:

@@ -1,20 +1,23 @@
-"""The teacher: hibari-tts with word times, and the second voice made of it.
+"""The teacher: hibari-tts with word times, its sound in parts, and the second voice made of it.
 
 hibari's network rounds a duration for every phoneme, in units of 25 ms. That tensor is an inner one
 of the ONNX file, and is made an output by appending a few bytes to it; word starts follow from it
-without any alignment.
+without any alignment. The network makes a voice as filtered pulses plus a rest, which are kept
+apart here, with F0 and the phase of the pulses.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from moss_engine.api.errors import MissingPackageError
-from scripts.nano.speech.second_voice import TRACT, convert, teacher_speed
+from scripts.nano.speech.second_voice import TRACT, convert, phase_of, teacher_speed
 from scripts.nano.speech.shards import SAMPLE_RATE_HZ, SAMPLES_PER_CODE
 from scripts.nano.speech.voices import ADA, BEN
 
@@ -57,17 +60,6 @@ def with_output(model: bytes, tensor: str) -> bytes:
     return model + field(7, field(12, field(1, tensor.encode()) + float32_type))
 
 
-def load_hibari() -> Any:
-    """hibari-tts in one thread."""
-    try:
-        from hibari.tts import Hibari  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise MissingPackageError(
-            "The teacher needs hibari-tts and onnxruntime: pip install hibari-tts==0.2.1"
-        ) from error
-    return Hibari(voice="heart", threads=1)
-
-
 def corrections() -> dict[str, str]:
     """Words that the teacher would say wrongly -> phonemes in its alphabet."""
     text = Path(__file__).with_name("pronunciations.txt").read_text(encoding="utf-8")
@@ -75,13 +67,38 @@ def corrections() -> dict[str, str]:
     return {word: phonemes for word, _, phonemes in entries}
 
 
+@dataclass(frozen=True)
+class Sound:
+    """A sentence: voiced and rest add up to its wave, float32 [samples]; f0_hz float32
+    [frames], 0 where unvoiced; phase [samples], in periods; durations [1 + phonemes + 1] in units
+    of 25 ms, the first and last being silence."""
+
+    voiced: np.ndarray
+    rest: np.ndarray
+    f0_hz: np.ndarray
+    phase: np.ndarray
+    durations: np.ndarray
+
+
+@cache
+def teacher() -> Teacher:
+    """That of this process."""
+    return Teacher()
+
+
 class Teacher:
-    """hibari with word times; one onnxruntime thread."""
+    """hibari, voice heart; one onnxruntime thread."""
 
     def __init__(self) -> None:
-        self._hibari = load_hibari()
-        import onnxruntime
-
+        try:
+            import onnxruntime
+            from hibari import dsp  # pyright: ignore[reportMissingImports]
+            from hibari.tts import Hibari  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise MissingPackageError(
+                "The teacher needs hibari-tts and onnxruntime: pip install hibari-tts==0.2.1"
+            ) from error
+        self._dsp, self._hibari = dsp, Hibari(voice="heart", threads=1)
         self._corrections = corrections()
         self._known = frozenset(self._hibari.vocab)
         options = onnxruntime.SessionOptions()
@@ -117,68 +134,61 @@ class Teacher:
         tokens = g2p.phonemize_tokens(tokens)
         return [(token.phonemes or "", bool(token.whitespace)) for token in tokens]
 
-    def say_sentence(
-        self,
-        sentence: str,
-        voice: str,
-        speed: float,
-        rng: np.random.Generator,
-        forced: dict[int, str],
-    ) -> tuple[np.ndarray, list[float], np.ndarray]:
-        """-> float32 [samples] without the silence around it, the start of each written word in it
-        in seconds, and the phoneme of every code."""
-        from hibari import dsp  # pyright: ignore[reportMissingImports]
+    def sentences(self, row: dict[str, Any]) -> Iterator[SpokenWords]:
+        """Of a row of prompts. Raises UnusablePromptError."""
+        forced, first = {int(place): said for place, said in row.get("forced", {}).items()}, 0
+        for sentence in self._hibari.split_sentences(row.get("voiced", row["spoken"])):
+            here = {place - first: said for place, said in forced.items() if place >= first}
+            words = join_words(self.pieces(sentence, here), self._known)
+            if len(words.phonemes) > MAX_PHONEMES:
+                raise UnusablePromptError("sentence too long")
+            yield words
+            first += len(words.word_begins)
 
-        spoken = join_words(self.pieces(sentence, forced), self._known)
-        if len(spoken.phonemes) > MAX_PHONEMES:
-            raise UnusablePromptError("sentence too long")
-        ids = np.asarray([self._hibari.ids(spoken.phonemes)], np.int64)
-        asked = teacher_speed(speed) if voice == BEN else speed
-        outputs: Any = self._session.run(
-            None, {"ids": ids, "speed": np.asarray([asked], np.float32)}
-        )
-        *spectrum, durations = outputs
-        wave = dsp.synth(*(part[0] for part in spectrum), rng)  # pyright: ignore[reportCallIssue]
-        durations = durations.reshape(-1)
-        assert len(durations) == ids.shape[1] and round(
-            float(durations.sum())
-        ) * DURATION_UNIT_SAMPLES == len(wave)
+    def sound(self, phonemes: str, voice: str, speed: float, rng: np.random.Generator) -> Sound:
+        """The phonemes of a sentence in one of the voices."""
+        dsp, asked = self._dsp, teacher_speed(speed) if voice == BEN else speed
+        ids = [self._hibari.ids(phonemes)]
+        feed = {"ids": np.asarray(ids, np.int64), "speed": np.asarray([asked], np.float32)}
+        outputs: Any = self._session.run(None, feed)
+        *spectrum, f0, durations = outputs
+        log_filter, turn, log_noise, log_free, angle = (part[0] for part in spectrum)
+        f0, durations = f0.reshape(-1), durations.reshape(-1)
+        pulses = dsp.stft(dsp.pulses(f0), len(f0))
+        pulses = pulses * np.exp(1j * np.pi * np.tanh(turn)) * dsp.ex(log_filter)
+        noise = rng.standard_normal((len(log_noise), 2 * len(f0)), dtype=np.float32)
+        rest = noise.view(np.complex64) * dsp.ex(log_noise) + np.exp(1j * angle) * dsp.ex(log_free)
+        waves = np.stack([dsp.ola(part.astype(np.complex64)) for part in (pulses, rest)])
+        assert round(float(durations.sum())) * DURATION_UNIT_SAMPLES == waves.shape[1]
+        phase = phase_of(f0)
         if voice == BEN:
-            wave, durations = convert(wave[None], spectrum[-1][0]).waves[0], durations / TRACT
-        first, end = speech_bounds(wave)
-        if end == 0:
-            raise UnusablePromptError("silent")
-        shift_s = ONSET_S + first / SAMPLE_RATE_HZ
-        starts = [
-            max(0.0, start_s - shift_s) for start_s in word_starts_s(durations, spoken.word_begins)
-        ]
-        return (
-            wave[first:end],
-            starts,
-            code_labels(ids[0], spoken.phonemes, durations, shift_s, end - first),
-        )
+            second, durations = convert(waves, f0), durations / TRACT
+            waves, f0, phase = second.waves, second.f0_hz, second.phase
+        return Sound(waves[0], waves[1], f0, phase, durations)
 
     def say(self, row: dict[str, Any], seed: int) -> tuple[np.ndarray, list[float], np.ndarray]:
         """A row of prompts -> int16 [samples], one start in seconds for each item of text.split(),
-        phonemes of codes."""
+        phonemes of codes; of every sentence without the silence around it."""
         rng = np.random.default_rng(seed)
-        forced = {int(place): said for place, said in row.get("forced", {}).items()}
         waves: list[np.ndarray] = []
         labels: list[np.ndarray] = []
         starts: list[float] = []
-        begin = 0
-        for sentence in self._hibari.split_sentences(row.get("voiced", row["spoken"])):
-            here = {
-                place - len(starts): said for place, said in forced.items() if place >= len(starts)
-            }
-            wave, sentence_starts, said = self.say_sentence(
-                sentence, row.get("voice", ADA), row["speed"], rng, here
+        for words in self.sentences(row):
+            sound = self.sound(words.phonemes, row.get("voice", ADA), row["speed"], rng)
+            wave = sound.voiced + sound.rest
+            first, end = speech_bounds(wave)
+            if end == 0:
+                raise UnusablePromptError("silent")
+            codes = (end - first) // SAMPLES_PER_CODE
+            shift_s, begin_s = (
+                ONSET_S + first / SAMPLE_RATE_HZ,
+                sum(map(len, waves)) / SAMPLE_RATE_HZ,
             )
-            wave = wave[: len(wave) // SAMPLES_PER_CODE * SAMPLES_PER_CODE]
-            starts += [begin / SAMPLE_RATE_HZ + start for start in sentence_starts]
-            waves.append(wave)
-            labels.append(said[: len(wave) // SAMPLES_PER_CODE])
-            begin += len(wave)
+            for start_s in word_starts_s(sound.durations, words.word_begins):
+                starts.append(begin_s + max(0.0, start_s - shift_s))
+            waves.append(wave[first:][: codes * SAMPLES_PER_CODE])
+            ids = np.asarray(self._hibari.ids(words.phonemes))
+            labels.append(code_labels(ids, words.phonemes, sound.durations, shift_s, codes))
         if len(starts) != len(row["spoken"].split()):
             raise UnusablePromptError("word count differs")
         pcm = np.clip(np.concatenate(waves), -1.0, 1.0) * 32767.0
@@ -265,7 +275,7 @@ def speech_bounds(wave: np.ndarray) -> tuple[int, int]:
 
 
 def code_labels(
-    ids: np.ndarray, phonemes: str, durations: np.ndarray, shift_s: float, num_samples: int
+    ids: np.ndarray, phonemes: str, durations: np.ndarray, shift_s: float, num_codes: int
 ) -> np.ndarray:
     """-> uint8 [codes]: the id of the phoneme in the middle of every code, SILENCE at spaces and
     marks.
@@ -280,6 +290,5 @@ def code_labels(
         elif phonemes[place] in PUNCTUATION:
             kinds[place + 1] = SILENCE
     ends_s = np.cumsum(durations) * DURATION_UNIT_SAMPLES / SAMPLE_RATE_HZ - shift_s
-    middles = np.arange(-(-num_samples // SAMPLES_PER_CODE)) + 0.5
-    middles_s = middles * SAMPLES_PER_CODE / SAMPLE_RATE_HZ
+    middles_s = (np.arange(num_codes) + 0.5) * SAMPLES_PER_CODE / SAMPLE_RATE_HZ
     return kinds[np.searchsorted(ends_s, middles_s).clip(0, len(kinds) - 1)]

@@ -15,8 +15,8 @@ from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.mel import LOG_FLOOR
 from moss_engine.codec.nano import load_fsq
 from moss_engine.codec.vocoder.source_filter import SOURCE_EDGE, STEP, STEPS_PER_FRAME, pulses
+from scripts.nano.speech.second_voice import FRAME_SAMPLES, VOICED_HZ
 from scripts.nano.speech.shards import stream_mel
-from scripts.nano.vocoder_speech import F0_HOP, MIN_F0_HZ
 
 HOP = MOSS_MEL.hop_size
 DECODE_FRAMES, DECODE_CONTEXT = 6000, 200
@@ -74,12 +74,12 @@ class VocoderSpeech:
         )
         f0 = self._f0_at(around)
         phase = self.phase[around].float() / 65536 % 1
-        source = pulses(phase, f0.clamp_min(MIN_F0_HZ), f0 > MIN_F0_HZ)
+        source = pulses(phase, f0.clamp_min(VOICED_HZ), f0 > VOICED_HZ)
         voiced, rest = (part[inside].float() / 32768 for part in (self.voiced, self.rest))
         return Crops(mel, source, voiced, rest, self._f0_at(steps))
 
     def _f0_at(self, samples: Tensor) -> Tensor:
-        at = ((samples + 0.5) / F0_HOP - 0.5).clamp(0, len(self.f0) - 1.001)
+        at = ((samples + 0.5) / FRAME_SAMPLES - 0.5).clamp(0, len(self.f0) - 1.001)
         index = at.long()
         return torch.lerp(self.f0[index], self.f0[index + 1], (at - index).float())
 

@@ -21,6 +21,7 @@ from moss_engine.config import NANO_CHECKPOINT
 from moss_engine.models.manifest import verify_manifest
 from scripts.nano import train_vocoder
 from scripts.nano.lm.sequences import NANO_CONFIG
+from scripts.nano.speech.second_voice import FRAME_SAMPLES, phase_of
 from scripts.nano.speech.shards import (
     DONE,
     SAMPLES_PER_CODE,
@@ -30,11 +31,12 @@ from scripts.nano.speech.shards import (
     stream_mel,
     write_shard,
 )
+from scripts.nano.speech.teacher_voice import Sound
 from scripts.nano.text.grammar import TABLES
 from scripts.nano.tokenizer import MAX_TAKES
 from scripts.nano.train_codec import Trainee, mel_crops
 from scripts.nano.vocoder.crops import HOP, VocoderSpeech
-from scripts.nano.vocoder_speech import F0_HOP, UNIT, phase_of, trimmed
+from scripts.nano.vocoder_speech import UNIT, trimmed
 
 CPU = torch.device("cpu")
 TINY_LM = {
@@ -80,13 +82,12 @@ def work(tmp_path_factory) -> Path:
     write_shard(work / "speech", 0, made[:9])
     write_shard(work / "speech", 1, made[9:])
     (work / "speech" / DONE).write_text("{}")
-    f0 = np.full(40 * UNIT // F0_HOP, 200, np.float32)
+    f0 = np.full(40 * UNIT // FRAME_SAMPLES, 200, np.float32)
     phase, random = phase_of(f0), np.random.default_rng(0)
     voiced = 0.25 * np.cos(2 * np.pi * phase)
-    parts = trimmed(voiced, 0.01 * random.normal(size=len(voiced)), phase, f0)
+    sound = Sound(voiced, 0.01 * random.normal(size=len(voiced)), f0, phase, np.empty(0))
     (work / "vocoder_speech").mkdir()
-    names = ("voiced", "rest", "phase", "f0")
-    np.savez(work / "vocoder_speech" / "00000.npz", **dict(zip(names, parts)))
+    np.savez(work / "vocoder_speech" / "00000.npz", **trimmed(sound))
     return work
 
 

@@ -12,7 +12,6 @@ from scripts.nano.prompts import draw_speed, draw_takes
 from scripts.nano.speech.second_voice import FRAME_SAMPLES, TRACT, convert, lower_hz, teacher_speed
 from scripts.nano.speech.teacher_voice import code_labels, join_words, spelled_a
 from scripts.nano.speech.voices import MAX_RATE, MIN_RATE, RATE_TOKENS, RATES, rate_token
-from scripts.nano.vocoder_speech import second_voice_parts
 
 KNOWN = frozenset("abcdefgh ,.!")
 
@@ -36,7 +35,7 @@ def test_a_large_a_within_a_sentence_is_the_letter_and_at_its_start_the_article(
 
 def test_every_code_has_the_phoneme_of_its_middle_and_a_mark_of_stress_that_of_its_vowel():
     ids = np.array([0, 60, 156, 70, 16, 80, 0])
-    labels = code_labels(ids, "tˈɑ d", np.array([2, 2, 1, 3, 2, 4, 2]), 0.025, 14 * 600)
+    labels = code_labels(ids, "tˈɑ d", np.array([2, 2, 1, 3, 2, 4, 2]), 0.025, num_codes=9)
     assert labels.tolist() == [0, 60, 70, 70, 0, 0, 80, 80, 0]
 
 
@@ -67,9 +66,7 @@ def test_the_second_voice_is_lower_and_as_long_as_asked_for():
     converted = convert(wave[None], f0)
     assert len(converted.waves[0]) == pytest.approx(len(wave) / TRACT, rel=0.01)
     assert strongest_hz(converted.waves[0]) == pytest.approx(float(lower_hz(f0)[0]), rel=0.03)
-    middle = converted.f0_hz[5000:20_000]
-    assert middle == pytest.approx(lower_hz(f0)[0], rel=1e-6)
-    assert np.diff(converted.pulses)[3:-3] == pytest.approx(24_000 / middle[0], rel=0.01)
+    assert converted.f0_hz[20:-20] == pytest.approx(lower_hz(f0)[0], rel=1e-6)
     assert teacher_speed(1.0) > 1.0
 
 
@@ -83,12 +80,10 @@ def test_a_speed_has_the_token_of_the_nearest_rate():
     assert {voice for _ in range(20) for voice, _ in draw_takes(rng)} == {"ada", "ben"}
 
 
-def test_the_parts_of_the_second_voice_know_where_its_pulses_are():
+def test_the_second_voice_knows_where_its_pulses_are():
     wave, f0 = tone(200.0, 80)
-    voiced, rest, phase, low_hz = second_voice_parts(wave, np.zeros_like(wave), f0)
-    assert len(voiced) == len(rest) == len(phase) == len(low_hz) * FRAME_SAMPLES
-    assert low_hz[20:-20] == pytest.approx(lower_hz(f0)[0], rel=1e-6) and not rest.any()
-    inside = slice(5000, 20_000)
+    converted = convert(np.stack([wave, np.zeros_like(wave)]), f0)
+    (voiced, rest), inside = converted.waves, slice(5000, 20_000)
     loudest = 5000 + np.flatnonzero(voiced[inside] > 0.9 * voiced[inside].max())
-    turns = (phase[loudest] + 0.5) % 1 - 0.5
-    assert len(loudest) > 60 and np.abs(turns).max() < 0.03
+    turns = (converted.phase[loudest] + 0.5) % 1 - 0.5
+    assert len(loudest) > 60 and np.abs(turns).max() < 0.03 and not rest.any()

@@ -77,6 +77,23 @@ def test_the_box_is_there_before_gradios_scripts_and_what_it_got_is_taken_over(
     tab.close()
 
 
+def test_gradios_sign_of_loading_moves_nothing(visit):
+    tab = visit(
+        init="""{
+          window.tops = new Set();
+          const look = () => {
+            const page = document.querySelector("gradio-app #page");
+            if (page && document.querySelector(".translucent")) tops.add(page.offsetTop);
+          };
+          new MutationObserver(look).observe(document, {
+            childList: true, subtree: true, attributes: true,
+          });
+        }"""
+    )
+    tab.hear("Say something.")
+    assert tab.page.evaluate("[...tops]") == [0], "or Gradio shows no sign of loading any more"
+
+
 def test_a_page_that_rests_is_not_drawn_anew(visit):
     tab = visit(
         init="""{

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.bodies import OpenBody, read_json
-from moss_engine.endpoints.realtime.session import Session, settled, warning
+from moss_engine.endpoints.realtime.session import first_session, settled, warning
 from moss_engine.endpoints.server import Server
 
 
@@ -31,8 +31,7 @@ async def issue(server: Server, request: Request, caller: Caller) -> Response:
     cannot be had."""
     body = await read_json(request, SecretBody)
     info = server.info
-    first = Session("", server.model, vad=info.hears, judges=server.judges)
-    session, ignored, refused = settled(server, first, body.session)
+    session, ignored, refused = settled(server, first_session(server, ""), body.session)
     if refused:
         raise refused[0]
     key, ends_s = server.access.issue(caller, body.session, body.expires_after.seconds)

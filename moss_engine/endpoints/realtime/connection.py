@@ -38,9 +38,9 @@ from moss_engine.endpoints.realtime.fields import (
     read_event,
     read_response,
 )
+from moss_engine.endpoints.realtime.listening import Listening
 from moss_engine.endpoints.realtime.responding import Responses
-from moss_engine.endpoints.realtime.session import LAWS, Session, settled, warning
-from moss_engine.endpoints.realtime.turns import Turns
+from moss_engine.endpoints.realtime.session import LAWS, first_session, settled, warning
 from moss_engine.endpoints.realtime.wire import (
     GONE,
     RATE_HZ,
@@ -84,9 +84,9 @@ class Connection:
         self._wire = wire
         self._settings = settings or {}
         self._talk = Conversation()
-        session = Session(f"sess_{secrets.token_hex(12)}", server.model)
+        session = first_session(server, f"sess_{secrets.token_hex(12)}")
         self._responses = Responses(server, caller, wire, self._talk, self._emit, session)
-        self._turns = Turns(self._responses)
+        self._listening = Listening(self._responses)
         self._said: deque[str | bytes | np.ndarray] = deque()  # events that wait to be done
         self._num_held = 0  # characters of them, and of the one that is being done
         self._came = asyncio.Event()
@@ -102,7 +102,7 @@ class Connection:
         finally:
             self._left = True
             self._came.set()
-            self._turns.listening.close()
+            self._listening.close()
             idling = () if self._idling is None else (self._idling,)
             tasks = [*serving, *self._responses.tasks(), *idling]
             for task in tasks:
@@ -154,11 +154,11 @@ class Connection:
                 await asyncio.sleep(0)  # others have a turn after each of a thousand small events
 
     async def _greet(self) -> None:
-        detector = await self._turns.listening.detector()
-        if detector is not None:
-            session = replace(self._responses.session, vad=True, judges=self._server.judges)
-            self._responses.session = session
-            self._turns.find(detector)
+        detector = await self._listening.detector()
+        if detector is None:
+            self._responses.session = replace(self._responses.session, detection=None)
+        else:
+            self._listening.find(detector)
         await self._update("session.created", self._settings)
 
     async def _take(self, said: str | bytes | np.ndarray) -> None:
@@ -166,7 +166,7 @@ class Connection:
         event_id = None
         try:
             if isinstance(said, np.ndarray):
-                await self._turns.hear(said)
+                await self._listening.hear(said)
                 return
             event = await beside_if_large(read_event, said)
             event_id = event.event_id
@@ -186,7 +186,7 @@ class Connection:
 
     async def _act(self, event: Any) -> None:
         if isinstance(event, BufferAppend):
-            await self._turns.hear(await beside_if_large(self._samples, event.audio))
+            await self._listening.hear(await beside_if_large(self._samples, event.audio))
         elif isinstance(event, BufferCommand):
             await self._on_buffer(event.type)
         elif isinstance(event, SessionUpdate):
@@ -204,14 +204,14 @@ class Connection:
         if kind == "output_audio_buffer.clear":
             await self._responses.stop("client_cancelled")
             return
-        self._turns.listening.floor.forget()
+        self._listening.floor.forget()
         if kind == "input_audio_buffer.clear":
-            self._turns.listening.clear()
+            self._listening.clear()
             await self._emit("input_audio_buffer.cleared")
             return
         if self._decoder is not None:
-            await self._turns.hear(self._decoder.flush())
-        await self._turns.listening.commit()
+            await self._listening.hear(self._decoder.flush())
+        await self._listening.commit()
 
     async def _change_items(self, event: Any) -> None:
         if isinstance(event, ItemCreate):
@@ -243,21 +243,20 @@ class Connection:
             ignored.append("audio.output.format")
             session = replace(session, sounds_as="audio/pcm")
         detector = None
-        if session.vad:
+        if session.detection is not None:
             try:
-                detector = await self._turns.listening.detector(needed=True)
+                detector = await self._listening.detector(needed=True)
             except MossError as error:
                 refused.append(of_moss(error, "session.audio.input.turn_detection"))
-                session = replace(session, vad=False)
+                session = replace(session, detection=None)
         self._responses.session = session
         if session.finding != before.finding:
-            self._turns.find(detector)
+            self._listening.find(detector)
         if session.hears_as != before.hears_as:
             law = LAWS.get(session.hears_as)
             self._decoder = Decoder(law, RATE_HZ) if law else None
         if session.idle_s is not None and self._idling is None:
             self._idling = asyncio.create_task(self._ask_when_idle())
-        self._turns.listening.transcribes = session.transcribes
         return ignored, refused
 
     def _samples(self, audio: str) -> np.ndarray:
@@ -268,7 +267,7 @@ class Connection:
 
     async def _ask_when_idle(self) -> None:
         """After the session's `idle_s` of silence behind an answer somebody is asked for a word."""
-        responses, listening = self._responses, self._turns.listening
+        responses, listening = self._responses, self._listening
         while True:
             await asyncio.sleep(IDLE_LOOK_S)
             idle_s, answered = responses.session.idle_s, responses.saying
@@ -327,7 +326,7 @@ class Connection:
             session = replace(session, instead=session.instead or GREETING)
         else:
             self._responses.asked.add(asked)
-        ready = None if asked is None else partial(self._turns.listening.understood, asked)
+        ready = None if asked is None else partial(self._listening.understood, asked)
         self._responses.begin(session, ready, ignored)
 
     async def _cancel(self, event: ResponseCancel) -> None:
@@ -354,7 +353,7 @@ class Connection:
             item = Item(name, "tool", False, text=said.output)
             item.call = ToolCall(said.call_id, "", "")
         self._server.check_tools(mode, (Message("tool", Text(""), call_id=said.call_id),), None)
-        await self._turns.listening.show(item, after)
+        await self._listening.show(item, after)
 
     async def _write(self, said: MessageFields, name: str, after: str | None) -> None:
         kinds = {part.type for part in said.content}
@@ -371,12 +370,12 @@ class Connection:
             audio = said.content[0].audio  # type: ignore[union-attr]
             law = LAWS.get(self._responses.session.hears_as)
             pcm = await beside_if_large(whole_samples, audio, law)
-            await self._turns.listening.add(pcm, Item(name, said.role, True), after)
+            await self._listening.add(pcm, Item(name, said.role, True), after)
             return
         text = "\n".join(part.text for part in said.content)  # type: ignore[union-attr]
         item = typed(name, said.role, text, self._server.info)
         ignored = ["system"] if said.role == "system" and not self._server.own_system else []
-        await self._turns.listening.show(item, after, ignored)
+        await self._listening.show(item, after, ignored)
 
     async def _truncate(self, event: ItemTruncate) -> None:
         item, info = self._talk.find(event.item_id), self._server.info

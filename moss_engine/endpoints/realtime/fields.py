@@ -5,8 +5,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Union, get_args
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
+from moss_engine.audio.turn_taking import END_S, LEAD_S, LIKELY
 from moss_engine.endpoints.bodies import Language, OpenBody, Rows, check_size, parse_value, told_by
 from moss_engine.endpoints.errors import ApiError, of_validation
 from moss_engine.endpoints.functions import MAX_TOOL_CHARS, AnyFlatChoice, FlatTools, FunctionName
@@ -51,26 +61,44 @@ class AudioFormat(OpenBody):
 Format = Annotated[AudioFormat, BeforeValidator(_format)]
 
 
+LEAST_LEVEL, MOST_LEVEL = 0.05, 0.95
+"""Of the probability from which on a frame counts as speech: at 0 or 1 all or nothing would."""
+
+
+def _level(probability: float) -> float:
+    return min(max(probability, LEAST_LEVEL), MOST_LEVEL)
+
+
 class Detection(OpenBody):
-    create_response: bool | None = None
-    interrupt_response: bool | None = None
+    """How turns are found. What is null, or left out, is the service's own, which
+    `session.updated` tells."""
+
+    create_response: bool = True
+    interrupt_response: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, said: Any) -> Any:
+        if not isinstance(said, dict):
+            return said
+        return {name: value for name, value in said.items() if value is not None}
 
 
 class ServerVad(Detection):
-    """What is left out is the service's own, which `session.updated` tells."""
+    """`silence_duration_ms` of silence end a turn."""
 
-    type: Literal["server_vad"]
-    threshold: Annotated[float, Field(ge=0, le=1)] | None = None
-    prefix_padding_ms: Annotated[int, Field(ge=0, le=2000)] | None = None
-    silence_duration_ms: Annotated[int, Field(ge=100, le=10_000)] | None = None
+    type: Literal["server_vad"] = "server_vad"
+    threshold: Annotated[float, Field(ge=0, le=1), AfterValidator(_level)] = LIKELY
+    prefix_padding_ms: Annotated[int, Field(ge=0, le=2000)] = round(1000 * LEAD_S)
+    silence_duration_ms: Annotated[int, Field(ge=100, le=10_000)] = round(1000 * END_S)
     idle_timeout_ms: Annotated[int, Field(ge=1000, le=600_000)] | None = None
 
 
 class SemanticVad(Detection):
     """Words and melody decide how long a pause may be."""
 
-    type: Literal["semantic_vad"]
-    eagerness: Literal["auto", "low", "medium", "high"] | None = None
+    type: Literal["semantic_vad"] = "semantic_vad"
+    eagerness: Literal["auto", "low", "medium", "high"] = "auto"
 
 
 class Transcription(OpenBody):

@@ -1,5 +1,6 @@
-"""What a realtime session hears: a buffer, the turns in it, and recordings that become items and
-are understood beside everything else."""
+"""What a realtime session hears: a buffer, the turns in it with what follows when somebody takes
+the floor or gives it back, and recordings that become items and are understood beside everything
+else."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import asyncio
 import contextlib
 import functools
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
 from typing import Any
 
 import numpy as np
@@ -23,46 +24,41 @@ from moss_engine.api.errors import (
 )
 from moss_engine.api.request import Speech
 from moss_engine.api.service import hear
-from moss_engine.audio.floor import Answerer, Floor, Taken
+from moss_engine.audio.floor import UNHEARD_S, Floor, Taken, Turn
 from moss_engine.audio.follower import Follower
 from moss_engine.audio.hearing import Hearing, Understanding
+from moss_engine.audio.playback import heard_chars
 from moss_engine.audio.turn_judge import Judge
 from moss_engine.audio.turn_taking import Change
 from moss_engine.audio.voice_activity import Detector, load_detector
 from moss_engine.endpoints.errors import of_moss
-from moss_engine.endpoints.realtime.conversation import Conversation, Item
+from moss_engine.endpoints.realtime.conversation import Item
+from moss_engine.endpoints.realtime.fields import ServerVad
 from moss_engine.endpoints.realtime.responding import Responses
 from moss_engine.endpoints.realtime.session import warning
 from moss_engine.endpoints.realtime.wire import RATE_HZ
-from moss_engine.endpoints.server import Server
 
 MIN_MS = 100
 MAX_WAITING = 16
 """Recordings of a session that are understood or wait for it; each holds its sound."""
-Emit = Callable[..., Awaitable[None]]
+SAYING_CHARS, SAID_AHEAD_S = 200, 1.0
+"""Of the words that an echo may have: so many, up to those that are said so soon."""
+BLOCK = RATE_HZ // 10
+"""Samples that are heard at a time, however many a client sends: what a turn brings about comes
+before the next one."""
 
 
 class Listening:
     """`responses` is told of every turn that the service found and understood, and of what was
-    understood of one so far. `transcribes`: whether the client is told what was understood."""
+    understood of one so far; to the floor this is who answers by them."""
 
-    def __init__(
-        self,
-        server: Server,
-        talk: Conversation,
-        emit: Emit,
-        answerer: Answerer,
-        responses: Responses,
-    ):
-        self.transcribes = False
-        self.item = Item("", "user", True)
-        self._server = server
-        self._talk = talk
-        self._emit = emit
+    def __init__(self, responses: Responses):
+        self._item = Item("", "user", True)  # what is said now becomes this one
         self._responses = responses
+        self._server, self._talk, self._emit = responses.server, responses.talk, responses.emit
         self._tasks: dict[Item, asyncio.Task[None]] = {}  # an id may be that of a deleted item, too
         self._num_before = 0  # samples that came before the follower's
-        info, service = server.info, server.service
+        info, service = self._server.info, self._server.service
         hearing = Hearing(
             functools.partial(hear, service),
             service.transcribe_partial if info.recogniser is not None else None,
@@ -71,7 +67,7 @@ class Listening:
             max_s=info.max_speech_s,
             rate_hz=RATE_HZ,
         )
-        self.floor = Floor(hearing, answerer, waits=False)
+        self.floor = Floor(hearing, self, waits=False)
 
     @property
     def follower(self) -> Follower:
@@ -90,27 +86,39 @@ class Listening:
                 raise
             return None
 
-    def use(self, detector: Detector | None, judge: Judge | None = None, **levels: float) -> None:
-        """As `Floor.use`; None lets the client commit turns."""
+    def find(self, detector: Detector | None) -> None:
+        """Turns, as the session says how; None lets the client commit them."""
         self._num_before += self.follower.num_taken
-        self.floor.use(detector, judge, **levels)
+        how = self._responses.session.detection
+        if isinstance(how, ServerVad):
+            lead_s, end_s = how.prefix_padding_ms / 1000, how.silence_duration_ms / 1000
+            self.floor.use(detector, likely=how.threshold, lead_s=lead_s, end_s=end_s)
+        else:
+            self.floor.use(detector, Judge(how.eagerness) if how else None)
 
-    async def push(self, pcm: np.ndarray) -> AsyncIterator[Taken]:
-        """As `Floor.take`; raises AudioLongError where nobody takes what is held."""
-        async for taken in self.floor.take(pcm):
-            yield taken
-        follower, max_s = self.follower, self._server.info.max_speech_s
-        if not self.floor.hearing.finds and follower.held_s > max_s:
-            follower.clear()
-            raise AudioLongError(
-                f"The buffer holds more than {max_s:g} s and was emptied; commit sooner."
-            )
+    async def hear(self, pcm: np.ndarray) -> None:
+        """More sound, int16 [n] at `RATE_HZ`; raises AudioLongError where nobody takes what is
+        held."""
+        self.floor.interrupts = self._responses.session.interrupts
+        max_s = self._server.info.max_speech_s
+        for start in range(0, len(pcm), BLOCK):
+            async for taken in self.floor.take(pcm[start : start + BLOCK]):
+                self._responses.spoken()
+                if taken.heard.change is Change.BEGAN:
+                    await self._began(taken)
+                else:
+                    await self._ended(taken)
+            if not self.floor.hearing.finds and self.follower.held_s > max_s:
+                self.follower.clear()
+                raise AudioLongError(
+                    f"The buffer holds more than {max_s:g} s and was emptied; commit sooner."
+                )
 
     def _paused(self, said: Speech | None) -> None:
         if said is None:
             self._responses.ahead.drop()
         else:
-            self._responses.begin_ahead(Item(self.item.id, "user", True, speech=said))
+            self._responses.begin_ahead(Item(self._item.id, "user", True, speech=said))
 
     def ms_of(self, at: int) -> int:
         """Of the session's sound, for a sample of the follower's."""
@@ -121,30 +129,47 @@ class Listening:
         self.floor.hearing.forget()
         self.follower.clear()
 
-    def forget(self, item: Item) -> None:
-        """A recording that becomes part of another one need not be understood."""
-        if (task := self._tasks.get(item)) is not None:
-            task.cancel()
-
     def close(self) -> None:
         self.floor.hearing.forget()
         for task in self._tasks.values():
             task.cancel()
 
-    async def tell(self, taken: Taken) -> None:
-        """A turn began, or it ended and becomes an item."""
-        heard, kind = taken.heard, "input_audio_buffer"
-        ms = self.ms_of(heard.at)
-        if heard.change is Change.BEGAN:
-            self.item = Item(f"item_{secrets.token_hex(12)}", "user", True)
-            await self._emit(f"{kind}.speech_started", audio_start_ms=ms, item_id=self.item.id)
-            return
-        await self._emit(f"{kind}.speech_stopped", audio_end_ms=ms, item_id=self.item.id)
+    async def _began(self, taken: Taken) -> None:
+        """No sound follows what tells of an interruption."""
+        answer, saying = self._responses.answer, self._responses.saying
+        if taken.mends is not None:
+            self._server.figures.mended.inc()
+            self._responses.forget_turns()
+            if (task := self._tasks.get(taken.mends.called)) is not None:
+                task.cancel()  # it is part of another recording
+        if self._responses.session.interrupts:
+            await self._responses.interrupt()
+        self._item = Item(f"item_{secrets.token_hex(12)}", "user", True)
+        begun = {"audio_start_ms": self.ms_of(taken.heard.at), "item_id": self._item.id}
+        await self._emit("input_audio_buffer.speech_started", **begun)
+        if taken.mends is not None:
+            if answer is not None:
+                await self._responses.over()
+            answered = answer or saying
+            await self._undo(taken.mends, answered.items if answered else [])
+
+    async def _undo(self, turn: Turn, answer: list[Item]) -> None:
+        """As if an earlier turn had not been answered: it is part of the one that goes on."""
+        for item in self._talk.items[self._talk.items.index(turn.called) :]:
+            if item is turn.called or item in answer:
+                self._talk.delete(item.id)
+                await self._emit("conversation.item.deleted", item_id=item.id)
+
+    async def _ended(self, taken: Taken) -> None:
+        """The turn becomes an item, unless it was none."""
+        heard = taken.heard
+        over = {"audio_end_ms": self.ms_of(heard.at), "item_id": self._item.id}
+        await self._emit("input_audio_buffer.speech_stopped", **over)
         if heard.pcm is None:
             await self._emit("input_audio_buffer.cleared")
         else:
-            await self._commit(heard.pcm, self.item, taken.understood, heard.num_spoken)
-            self.floor.ended(taken, self.item)
+            await self._commit(heard.pcm, self._item, taken.understood, heard.num_spoken)
+            self.floor.ended(taken, self._item)
 
     async def commit(self) -> None:
         """What the buffer holds becomes an item; raises AudioEmptyError for too little."""
@@ -216,7 +241,7 @@ class Listening:
             await self._tell_later(f"{kind}.failed", **place, error=of_moss(error).value())
             return
         transcript = item.speech.transcript
-        if self.transcribes and transcript is not None:
+        if self._responses.session.transcribes and transcript is not None:
             usage = {"type": "duration", "seconds": len(pcm) / RATE_HZ}
             words = transcript.text
             await self._tell_later(f"{kind}.delta", **place, delta=words)
@@ -228,3 +253,29 @@ class Listening:
         """`serve` is about to notice, too, if the client takes nothing any more."""
         with contextlib.suppress(asyncio.TimeoutError, WebSocketDisconnect):
             await self._emit(kind, **fields)
+
+    # Who answers.
+
+    @property
+    def answering(self) -> bool:
+        return self._responses.playing
+
+    @property
+    def unheard(self) -> bool:
+        answer = self._responses.answer
+        if answer is None:
+            return False
+        first_s = answer.first_sound_s
+        return first_s is None or time.monotonic() - first_s <= UNHEARD_S
+
+    def saying(self) -> str:
+        """At the speed of speech."""
+        saying, rate_hz = self._responses.saying, self._server.info.sample_rate_hz
+        if saying is None or saying.first_sound_s is None:
+            return ""
+        heard_s = time.monotonic() - saying.first_sound_s + SAID_AHEAD_S
+        num_chars = heard_chars(saying.item.words, round(heard_s * rate_hz), rate_hz)
+        return "".join(text for _, text in saying.item.words)[:num_chars][-SAYING_CHARS:]
+
+    def may_go_on(self, turn: Item) -> bool:
+        return turn not in self._responses.asked and turn is self._talk.last_of_user()

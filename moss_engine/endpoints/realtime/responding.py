@@ -408,7 +408,7 @@ class Responses:
     def turn_over(self, item: Item) -> None:
         """A turn that was found by the service was understood: it is answered when its time comes,
         unless the client asked for that itself."""
-        if self.session.vad and self.session.answers and item not in self.asked:
+        if self.session.answers and item not in self.asked:
             turn = asyncio.create_task(self._answer_turn(item))
             self._turns.add(turn)
             turn.add_done_callback(self._turns.discard)
@@ -421,7 +421,7 @@ class Responses:
     def begin_ahead(self, item: Item) -> None:
         """A turn was understood as far as it goes: its answer is begun, but not told."""
         session = self.session
-        if not (session.vad and session.answers) or self.answer is not None:
+        if not session.answers or self.answer is not None:
             return
         talk = Conversation()
         talk.items = [*self.talk.items, item]

@@ -8,17 +8,17 @@ from typing import Any
 
 from moss_engine.api.request import Tools
 from moss_engine.audio.g711 import Law
-from moss_engine.audio.turn_taking import END_S, LEAD_S, LIKELY
 from moss_engine.endpoints.bodies import without_effect
 from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.functions import FlatChoice, FlatTool, offered
 from moss_engine.endpoints.realtime.fields import (
     AnswerFields,
-    AudioInput,
     AudioOutput,
+    Detection,
     ResponseFields,
     ResponseOutput,
     SemanticVad,
+    ServerVad,
     SessionFields,
     read_session,
 )
@@ -29,19 +29,15 @@ FORMATS: dict[str, dict[str, Any]] = {
     "audio/pcmu": {"type": "audio/pcmu"},
     "audio/pcma": {"type": "audio/pcma"},
 }
-LEAST_LEVEL, MOST_LEVEL = 0.05, 0.95
-"""Of the probability from which on a frame counts as speech: at 0 or 1 all or nothing would."""
 LAWS: dict[str, Law] = {"audio/pcmu": "mu", "audio/pcma": "a"}
 
 
 @dataclass(frozen=True)
 class Session:
-    """`vad`: the service finds the ends of turns; otherwise the client commits them. `judges`: it
-    decides on each of them, `eagerness` says how soon; otherwise `end_s` of silence end it.
+    """`detection`: how the service finds the ends of turns; None: the client commits them.
     `max_rows`: None for the checkpoint's own; `voice`: None for the default; `metadata`
     of one response are sent back with it. It answers `instead` of what was said, or reads that
-    out as it stands. `transcription`: it only writes down what is said. `idle_s`: silence behind
-    an answer after which it asks, None for none."""
+    out as it stands. `transcription`: it only writes down what is said."""
 
     id: str
     model: str
@@ -50,14 +46,7 @@ class Session:
     voice: str | None = None
     speed: float = 1.0
     max_rows: int | None = None
-    vad: bool = False
-    judges: bool = False
-    eagerness: str = "auto"
-    threshold: float = LIKELY
-    lead_s: float = LEAD_S
-    end_s: float = END_S
-    answers: bool = True
-    interrupts: bool = True
+    detection: ServerVad | SemanticVad | None = None
     transcribes: bool = False
     metadata: dict[str, str] | None = None
     hears_as: str = "audio/pcm"
@@ -65,7 +54,6 @@ class Session:
     tools: tuple[FlatTool, ...] = ()
     tool_choice: str | FlatChoice = "auto"
     transcription: bool = False
-    idle_s: float | None = None
     instead: str = ""
     reads: bool = False
 
@@ -75,10 +63,15 @@ class Session:
         session = self._answering(fields, fields.audio and fields.audio.output)
         session = session._with(transcription=fields.type and fields.type == "transcription")
         if heard is not None:
-            session = replace(session, **_turns(heard))
             session = session._with(hears_as=heard.format and heard.format.type)
+            if "transcription" in heard.model_fields_set:
+                session = replace(session, transcribes=heard.transcription is not None)
+            if "turn_detection" in heard.model_fields_set:
+                session = replace(session, detection=heard.turn_detection)
         if session.transcription:
-            session = replace(session, transcribes=True, answers=False)
+            answers_none = {"create_response": False}
+            found = session.detection and session.detection.model_copy(update=answers_none)
+            session = replace(session, transcribes=True, detection=found)
         return session
 
     def answering(self, fields: ResponseFields) -> Session:
@@ -108,24 +101,26 @@ class Session:
         return replace(self, **{name: new for name, new in changes.items() if new is not None})
 
     @property
-    def finding(self) -> tuple[bool, bool, str, float, float, float]:
-        """How the ends of turns are found."""
-        return self.vad, self.judges, self.eagerness, self.threshold, self.lead_s, self.end_s
+    def finding(self) -> dict[str, Any] | None:
+        """How the ends of turns are found, whatever follows them."""
+        follows = {*Detection.model_fields, "idle_timeout_ms"}
+        return self.detection and self.detection.model_dump(exclude=follows)
 
-    def _detection(self) -> dict[str, Any] | None:
-        if not self.vad:
-            return None
-        reacts = {"create_response": self.answers, "interrupt_response": self.interrupts}
-        if self.judges:
-            return {"type": "semantic_vad", "eagerness": self.eagerness, **reacts}
-        return {
-            "type": "server_vad",
-            "threshold": self.threshold,
-            "prefix_padding_ms": round(1000 * self.lead_s),
-            "silence_duration_ms": round(1000 * self.end_s),
-            "idle_timeout_ms": None if self.idle_s is None else round(1000 * self.idle_s),
-            **reacts,
-        }
+    @property
+    def answers(self) -> bool:
+        """Whether turns that the service finds are answered."""
+        return self.detection is not None and self.detection.create_response
+
+    @property
+    def interrupts(self) -> bool:
+        """Whether who talks stops an answer."""
+        return self.detection is None or self.detection.interrupt_response
+
+    @property
+    def idle_s(self) -> float | None:
+        """Silence behind an answer after which it asks; None for none."""
+        idle_ms = self.detection.idle_timeout_ms if isinstance(self.detection, ServerVad) else None
+        return None if idle_ms is None else idle_ms / 1000
 
     @property
     def offered(self) -> Tools | None:
@@ -134,12 +129,12 @@ class Session:
 
     def value(self, voices: tuple[str, ...], recogniser: str | None) -> dict[str, Any]:
         """The session as `session.created` and `session.updated` tell it."""
-        heard = {"model": recogniser, "language": "en"}
+        heard, found = {"model": recogniser, "language": "en"}, self.detection
         listening = {
             "format": FORMATS[self.hears_as],
             "transcription": heard if self.transcribes and recogniser else None,
             "noise_reduction": None,
-            "turn_detection": self._detection(),
+            "turn_detection": found and found.model_dump(include=set(type(found).model_fields)),
         }
         if self.transcription:
             return {
@@ -169,36 +164,10 @@ class Session:
         }
 
 
-def _turns(said: AudioInput) -> dict[str, Any]:
-    """How turns are found, and whether they are written down, as far as that is said."""
-    changes: dict[str, Any] = {}
-    if "transcription" in said.model_fields_set:
-        changes["transcribes"] = said.transcription is not None
-    if "turn_detection" not in said.model_fields_set:
-        return changes
-    vad = said.turn_detection
-    changes |= {
-        "vad": vad is not None,
-        "judges": isinstance(vad, SemanticVad),
-        "answers": vad is None or vad.create_response is not False,
-        "interrupts": vad is None or vad.interrupt_response is not False,
-        "idle_s": None,
-    }
-    if isinstance(vad, SemanticVad):
-        changes["eagerness"] = vad.eagerness or "auto"
-    elif vad is not None:
-        level = LIKELY if vad.threshold is None else vad.threshold
-        changes |= {
-            "idle_s": _seconds(vad.idle_timeout_ms, None),
-            "threshold": min(max(level, LEAST_LEVEL), MOST_LEVEL),
-            "lead_s": _seconds(vad.prefix_padding_ms, LEAD_S),
-            "end_s": _seconds(vad.silence_duration_ms, END_S),
-        }
-    return changes
-
-
-def _seconds(ms: int | None, usual_s: float | None) -> float | None:
-    return usual_s if ms is None else ms / 1000
+def first_session(server: Server, session_id: str) -> Session:
+    """What holds before a client says otherwise, where turns can be found."""
+    detection = SemanticVad() if server.judges else ServerVad()
+    return Session(session_id, server.model, detection=detection if server.info.hears else None)
 
 
 def warning(ignored: list[str] | None) -> dict[str, list[str]]:

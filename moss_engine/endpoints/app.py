@@ -76,7 +76,7 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         return complete(server, memory, body, caller)
 
     async def response(request: Request, caller: Caller) -> Response:
-        return respond(server, memory, await read_json(request, ResponsesBody), caller)
+        return respond(server, await read_json(request, ResponsesBody), caller)
 
     async def transcription(request: Request, caller: Caller) -> Response:
         with caller.place():

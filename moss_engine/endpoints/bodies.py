@@ -6,10 +6,18 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+)
 from starlette.datastructures import FormData
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
@@ -98,6 +106,29 @@ def told_by(key: str) -> Discriminator:
         return f"<{found}>" if isinstance(found, str) else None
 
     return Discriminator(kind_of)
+
+
+MAX_PARTS = 16
+"""Of a message."""
+
+
+class TextPart(OpenBody):
+    """By its names in chat completions, and of what is asked and answered elsewhere."""
+
+    type: Literal["text", "input_text", "output_text"]
+    text: str
+
+
+Words = Annotated[
+    Annotated[str, Tag("<text>")]
+    | Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS), Tag("<parts>")],
+    told_by("type"),
+]
+
+
+def joined(words: str | list[TextPart]) -> str:
+    """Text, or text parts, as one text."""
+    return words if isinstance(words, str) else "\n".join(part.text for part in words)
 
 
 async def read_body(request: Request, limit: int, *, is_json: bool = False) -> bytearray:

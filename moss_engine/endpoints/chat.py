@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import json
 import secrets
 import time
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, Tag
 
-from moss_engine.api.errors import AudioLongError, MossError
+from moss_engine.api.errors import AudioLongError, MossError, TextEmptyError
 from moss_engine.api.events import (
     Accepted,
     AudioChunk,
@@ -24,40 +23,34 @@ from moss_engine.api.events import (
     TextDelta,
 )
 from moss_engine.api.modes import Mode
-from moss_engine.api.request import (
-    MAX_SEED,
-    Content,
-    Message,
-    Request,
-    Sampling,
-    Speech,
-    Text,
-    ToolCall,
-)
+from moss_engine.api.request import MAX_SEED, Content, Message, Request, Speech, Text, ToolCall
 from moss_engine.endpoints.access import Caller
-from moss_engine.endpoints.bodies import OpenBody, Rows, told_by, without_effect
+from moss_engine.endpoints.bodies import (
+    MAX_PARTS,
+    OpenBody,
+    Rows,
+    TextPart,
+    Words,
+    joined,
+    told_by,
+    without_effect,
+)
 from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.functions import (
     MAX_CALLS,
-    MAX_TOOL_CHARS,
     AnyChoice,
     FunctionName,
     FunctionTools,
+    Returned,
     offered,
     value_of,
 )
 from moss_engine.endpoints.memory import Memory
 from moss_engine.endpoints.replies import EVENT_STREAM, Streamed, Usage, answered, server_sent
-from moss_engine.endpoints.server import Server
+from moss_engine.endpoints.server import Server, with_system
 from moss_engine.endpoints.sound import heard, pcm_bytes, whole_file
 
 MAX_MESSAGES = 512
-MAX_PARTS = 16
-
-
-class TextPart(OpenBody):
-    type: Literal["text"]
-    text: str
 
 
 class Recording(OpenBody):
@@ -72,16 +65,12 @@ class AudioPart(OpenBody):
     input_audio: Recording
 
 
-TextParts = Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS)]
 UserPart = Annotated[
     Annotated[TextPart, Tag("<text>")] | Annotated[AudioPart, Tag("<input_audio>")], told_by("type")
 ]
 UserParts = Annotated[list[UserPart], Field(min_length=1, max_length=MAX_PARTS)]
 Asked = Annotated[
     Annotated[str, Tag("<text>")] | Annotated[UserParts, Tag("<parts>")], told_by("type")
-]
-Words = Annotated[
-    Annotated[str, Tag("<text>")] | Annotated[TextParts, Tag("<parts>")], told_by("type")
 ]
 
 
@@ -132,7 +121,7 @@ class ToolMessage(OpenBody):
 
     role: Literal["tool"]
     tool_call_id: Annotated[str, Field(min_length=1)]
-    content: Words
+    content: Returned
 
 
 AnyMessage = Annotated[
@@ -158,25 +147,38 @@ class ResponseFormat(OpenBody):
     type: Literal["text"]
 
 
-class ChatBody(OpenBody):
-    """OpenAI's fields, of which those that are not here are taken without effect, except where the
-    answer would be none to what was asked. `mode` is ours: one of the checkpoint's modes, instead
-    of the one that the modalities say."""
+class AnswerBody(OpenBody):
+    """What chat completions and responses ask for alike, in OpenAI's fields, of which those that
+    are not here are taken without effect, except where the answer would be none to what was
+    asked."""
+
+    SYSTEM: ClassVar[str] = "system"
+    """What the header calls a system turn without effect."""
 
     model: str
+    stream: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    parallel_tool_calls: bool | None = None
+
+    @property
+    def speaks(self) -> bool:
+        """Whether the answer is spoken."""
+        return False
+
+
+class ChatBody(AnswerBody):
+    """`mode` is ours: one of the checkpoint's modes, instead of the one that the modalities say."""
+
     messages: Annotated[list[AnyMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
     modalities: Annotated[tuple[Literal["text", "audio"], ...], Field(min_length=1)] = ("text",)
     audio: AudioOut | None = None
-    stream: bool | None = None
     stream_options: StreamOptions | None = None
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
-    temperature: float | None = None
-    top_p: float | None = None
     max_completion_tokens: Rows | None = None
     max_tokens: Rows | None = None
     tools: FunctionTools | None = None
     tool_choice: AnyChoice | None = None
-    parallel_tool_calls: bool | None = None
     mode: str | None = None
     n: Literal[1] | None = None
     logprobs: Literal[False] | None = None
@@ -188,7 +190,9 @@ class ChatBody(OpenBody):
         return "audio" in self.modalities
 
 
-SAMPLED = ("temperature", "top_p", "seed", "max_completion_tokens", "max_tokens")
+SAMPLED = (
+    "temperature", "top_p", "seed", "max_completion_tokens", "max_tokens", "max_output_tokens",
+)  # fmt: skip
 Value = dict[str, Any]
 
 
@@ -302,23 +306,44 @@ def complete(server: Server, memory: Memory, body: ChatBody, caller: Caller) -> 
     answer, ignored = Answer(server, memory, body), without_effect(body)
 
     async def asked() -> Request:
-        return await make_request(server, memory, body, caller, ignored)
+        spoken = _is_spoken(body.messages[-1])
+        if body.mode is None:
+            mode = server.mode_for(spoken, speaks=body.speaks)
+        else:
+            output = "speech" if body.speaks else None
+            mode = server.mode(body.mode, "speech" if spoken else "text", output)
+        messages = heeded(body, mode, await _conversation(server, memory, mode, body), ignored)
+        functions = [tool.function for tool in body.tools or ()]
+        tools = offered(functions, body.tool_choice, parallel=body.parallel_tool_calls)
+        max_rows = body.max_completion_tokens or body.max_tokens
+        sampling = server.sampling(body.seed, body.temperature, body.top_p, max_rows)
+        voice = body.audio.voice if body.audio else None
+        return server.request(caller, messages, mode, sampling, voice=voice, tools=tools)
 
     media_type = EVENT_STREAM if body.stream else "application/json"
     return Streamed(answered(server, caller, answer, asked, "messages"), media_type, ignored)
 
 
-async def make_request(
-    server: Server, memory: Memory, body: ChatBody, caller: Caller, ignored: list[str]
-) -> Request:
-    """Raises ApiError or a MossError for what cannot be served; adds to `ignored` what has no
-    effect."""
-    spoken = _is_spoken(body.messages[-1])
-    if body.mode is None:
-        mode = server.mode_for(spoken, speaks=body.speaks)
-    else:
-        output = "speech" if body.speaks else None
-        mode = server.mode(body.mode, "speech" if spoken else "text", output)
+def heeded(
+    body: AnswerBody, mode: Mode, messages: list[Message], ignored: list[str]
+) -> tuple[Message, ...]:
+    """The messages that a mode takes; what of the body has no effect in it is `ignored`. Raises
+    TextEmptyError where nothing is left to answer."""
+    if mode.through_text and not body.speaks:  # nothing is sampled here
+        given = (name for name in SAMPLED if name in type(body).model_fields)
+        ignored += [name for name in given if getattr(body, name) is not None]
+    if messages and messages[0].role == "system" and not mode.own_system:  # the mode has its own
+        ignored.append(body.SYSTEM)
+        messages = messages[1:]
+    if not messages:
+        raise TextEmptyError("There is no message to be answered; send one of the user.")
+    return tuple(messages)
+
+
+async def _conversation(
+    server: Server, memory: Memory, mode: Mode, body: ChatBody
+) -> list[Message]:
+    """The messages, those of the system as one. Raises ApiError or a MossError."""
     system: list[str] = []
     messages: list[Message] = []
     heard_s = 0.0
@@ -326,27 +351,21 @@ async def make_request(
         if isinstance(said, SystemMessage):
             system.append(joined(said.content))
             continue
-        for message in await _messages(server, memory, mode, place, said):
-            messages.append(message)
-            heard_s += _seconds(server, message.content)
+        try:
+            found = await _messages(server, memory, mode, said)
+        except MossError as error:
+            raise of_moss(error, f"messages[{place}]") from None
+        except ApiError as error:
+            error.param = f"messages[{place}]"
+            raise
+        messages += found
+        heard_s += sum(_seconds(server, message.content) for message in found)
         if heard_s > MAX_HEARD_S:
             raise AudioLongError(
                 f"The conversation's recordings are longer than {MAX_HEARD_S:g} s in all; send "
                 "the words of the earlier ones."
             )
-    if system and mode.own_system:
-        messages.insert(0, Message("system", Text("\n\n".join(system))))
-    elif system:  # the mode has its own
-        ignored.append("system")
-    if mode.through_text and not body.speaks:  # nothing is sampled here
-        ignored += [name for name in SAMPLED if getattr(body, name) is not None]
-    parallel = body.parallel_tool_calls is not False
-    functions = [tool.function for tool in body.tools or ()]
-    tools = offered(functions, body.tool_choice, parallel=parallel)
-    server.check_tools(mode, tuple(messages), tools)
-    voice = body.audio.voice if body.audio else None
-    sampling = _sampling(server, body)
-    return server.request(caller, tuple(messages), mode, sampling, voice=voice, tools=tools)
+    return with_system(messages, system)
 
 
 def _check_audio(body: ChatBody) -> None:
@@ -364,41 +383,14 @@ def _check_audio(body: ChatBody) -> None:
         raise ApiError(400, sentence, "invalid_value", param=param)
 
 
-def _sampling(server: Server, body: ChatBody) -> Sampling:
-    """The checkpoint's own, with what the body says of it for both channels."""
-    sampling = server.sampling(body.seed)
-    said = {"temperature": body.temperature, "top_p": body.top_p}
-    said = {name: value for name, value in said.items() if value is not None}
-    limits = (body.max_completion_tokens, body.max_tokens, sampling.max_rows)
-    return dataclasses.replace(
-        sampling,
-        text=dataclasses.replace(sampling.text, **said),
-        audio=dataclasses.replace(sampling.audio, **said),
-        max_rows=next(limit for limit in limits if limit is not None),
-    )
-
-
-async def _messages(
-    server: Server, memory: Memory, mode: Mode, place: int, said: object
-) -> list[Message]:
+async def _messages(server: Server, memory: Memory, mode: Mode, said: object) -> list[Message]:
     """A message of the body; one of several recordings, or of text beside them, is several."""
-    try:
-        if isinstance(said, UserMessage):
-            return [Message("user", content) for content in await _asked(server, said)]
-        if isinstance(said, AssistantMessage):
-            return [_answered(memory, mode, said)]
-        assert isinstance(said, ToolMessage)
-        text = joined(said.content)
-        if len(text) > MAX_TOOL_CHARS:
-            raise ApiError(
-                400, f"It has more than {MAX_TOOL_CHARS:,} characters; send less.", "invalid_value"
-            )
-        return [Message("tool", Text(text), call_id=said.tool_call_id)]
-    except MossError as error:
-        raise of_moss(error, f"messages[{place}]") from None
-    except ApiError as error:
-        error.param = f"messages[{place}]"
-        raise
+    if isinstance(said, UserMessage):
+        return [Message("user", content) for content in await _asked(server, said)]
+    if isinstance(said, AssistantMessage):
+        return [_answered(memory, mode, said)]
+    assert isinstance(said, ToolMessage)
+    return [Message("tool", Text(joined(said.content)), call_id=said.tool_call_id)]
 
 
 async def _asked(server: Server, said: UserMessage) -> list[Content]:
@@ -445,11 +437,3 @@ def _seconds(server: Server, content: Content) -> float:
     known_s = content.transcript.seconds if content.transcript else 0.0
     samples = len(content.codes) * server.info.samples_per_code
     return max(known_s, samples / server.info.sample_rate_hz)
-
-
-def joined(content: object) -> str:
-    """Text, or text parts, as one text."""
-    if isinstance(content, str):
-        return content
-    assert isinstance(content, list)
-    return "\n".join(part.text for part in content)

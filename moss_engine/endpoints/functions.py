@@ -1,16 +1,17 @@
-"""Functions that a chat server may call: as programs offer them, in either of OpenAI's shapes, and
-as a request takes them."""
+"""Functions that a chat server may call: as programs offer them, in either of OpenAI's shapes, what
+was called and came back, and as a request takes them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Tag
+from pydantic import AfterValidator, Field, Tag
 
-from moss_engine.api.request import Tool, ToolCall, Tools
-from moss_engine.endpoints.bodies import OpenBody, told_by
+from moss_engine.api.request import Message, Text, Tool, ToolCall, Tools
+from moss_engine.endpoints.bodies import OpenBody, TextPart, Words, joined, told_by
 from moss_engine.endpoints.errors import ApiError
 
 MAX_TOOLS = 128
@@ -61,15 +62,54 @@ AnyFlatChoice = Annotated[How | Annotated[FlatChoice, Tag("<function>")], told_b
 AnyChoice = Annotated[How | Annotated[FunctionChoice, Tag("<function>")], told_by("type")]
 
 
+def _within_limit(words: str | list[TextPart]) -> str | list[TextPart]:
+    if len(joined(words)) > MAX_TOOL_CHARS:
+        raise ValueError(f"{MAX_TOOL_CHARS:,} characters at most")
+    return words
+
+
+Returned = Annotated[Words, AfterValidator(_within_limit)]
+
+
+class CallItem(OpenBody):
+    """A function that was called, as responses and realtime sessions tell it."""
+
+    type: Literal["function_call"]
+    call_id: str
+    name: FunctionName
+    arguments: Annotated[str, Field(max_length=MAX_TOOL_CHARS)]
+
+    @property
+    def call(self) -> ToolCall:
+        return ToolCall(self.call_id, self.name, self.arguments)
+
+
+class OutputItem(OpenBody):
+    """What came back from a function."""
+
+    type: Literal["function_call_output"]
+    call_id: Annotated[str, Field(min_length=1)]
+    output: Returned
+
+
+def add_call(messages: list[Message], call: ToolCall) -> None:
+    """It is part of the answer before it, or of one without words."""
+    if not messages or messages[-1].role != "assistant":
+        messages.append(Message("assistant", Text("")))
+    messages[-1] = replace(messages[-1], calls=(*messages[-1].calls, call))
+
+
 def offered(
     functions: Sequence[Function],
     choice: str | FlatChoice | FunctionChoice | None,
     *,
-    parallel: bool = True,
+    parallel: bool | None = None,
 ) -> Tools | None:
-    """What may be called; None where nothing may. Raises ApiError."""
+    """What may be called, several at once unless `parallel` is False; None where nothing may.
+    Raises ApiError."""
     if not functions or choice == "none":
         return None
+    parallel = parallel is not False
     tools = []
     for said in functions:
         try:

@@ -14,52 +14,29 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from moss_engine.api.events import Accepted, Called, Event, Finished, FinishReason, TextDelta
-from moss_engine.api.request import Request, ToolCall
+from moss_engine.api.request import Message, Request, Text, ToolCall
 from moss_engine.endpoints.access import Caller
-from moss_engine.endpoints.bodies import OpenBody, Rows, parse_value, told_by, without_effect
-from moss_engine.endpoints.chat import MAX_MESSAGES, MAX_PARTS, ChatBody, joined, make_request
+from moss_engine.endpoints.bodies import OpenBody, Rows, Words, joined, told_by, without_effect
+from moss_engine.endpoints.chat import MAX_MESSAGES, AnswerBody, heeded
 from moss_engine.endpoints.errors import ApiError
-from moss_engine.endpoints.functions import AnyFlatChoice, FlatChoice, FlatTools, Function
-from moss_engine.endpoints.memory import Memory
+from moss_engine.endpoints.functions import (
+    AnyFlatChoice,
+    CallItem,
+    FlatTools,
+    OutputItem,
+    add_call,
+    offered,
+)
 from moss_engine.endpoints.replies import EVENT_STREAM, Streamed, Usage, answered
-from moss_engine.endpoints.server import Server
+from moss_engine.endpoints.server import Server, with_system
 
 Value = dict[str, Any]
-
-
-class TextPart(OpenBody):
-    type: Literal["input_text", "output_text"]
-    text: str
-
-
-Words = Annotated[
-    Annotated[str, Tag("<text>")]
-    | Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS), Tag("<parts>")],
-    told_by("type"),
-]
 
 
 class MessageItem(OpenBody):
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
     content: Words
-
-
-class CallItem(OpenBody):
-    """A function that was called."""
-
-    type: Literal["function_call"]
-    call_id: str
-    name: str
-    arguments: str
-
-
-class OutputItem(OpenBody):
-    """What came back from a function."""
-
-    type: Literal["function_call_output"]
-    call_id: str
-    output: Words
 
 
 class ReasoningItem(OpenBody):
@@ -91,83 +68,53 @@ class TextOptions(OpenBody):
     format: Format | None = None
 
 
-class ResponsesBody(OpenBody):
-    """OpenAI's fields, of which those that are not here are taken without effect, except where the
-    answer would be none to what was asked."""
+class ResponsesBody(AnswerBody):
+    SYSTEM = "instructions"
 
-    model: str
     input: Annotated[
         Annotated[str, Tag("<text>")] | Annotated[Items, Tag("<parts>")], told_by("type")
     ]
     instructions: str | None = None
-    stream: bool | None = None
-    temperature: float | None = None
-    top_p: float | None = None
     max_output_tokens: Rows | None = None
     tools: FlatTools | None = None
     tool_choice: AnyFlatChoice | None = None
-    parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
     previous_response_id: None = None
     conversation: None = None
     background: Literal[False] | None = None
 
 
-NAMES = {"max_completion_tokens": "max_output_tokens", "system": "instructions"}
-"""Of fields of a chat completion, what they are called here."""
-
-
-def respond(server: Server, memory: Memory, body: ResponsesBody, caller: Caller) -> Streamed:
+def respond(server: Server, body: ResponsesBody, caller: Caller) -> Streamed:
     """The response; raises ApiError for what can be refused at once."""
     server.check_model(body.model)
-    chat, ignored = _as_chat(body), without_effect(body)
+    ignored = without_effect(body)
 
     async def asked() -> Request:
-        request = await make_request(server, memory, chat, caller, ignored)
-        ignored[:] = [NAMES.get(name, name) for name in ignored]
-        return request
+        mode = server.mode_for(False, speaks=False)
+        messages = heeded(body, mode, _conversation(body), ignored)
+        tools = offered(body.tools or (), body.tool_choice, parallel=body.parallel_tool_calls)
+        sampling = server.sampling(None, body.temperature, body.top_p, body.max_output_tokens)
+        return server.request(caller, messages, mode, sampling, tools=tools)
 
     answer, media_type = Answer(server, body), EVENT_STREAM if body.stream else "application/json"
     return Streamed(answered(server, caller, answer, asked, "input"), media_type, ignored)
 
 
-def _as_chat(body: ResponsesBody) -> ChatBody:
-    """The same as a chat completion asks for it."""
-    messages: list[Value] = []
-    if body.instructions:
-        messages.append({"role": "system", "content": body.instructions})
+def _conversation(body: ResponsesBody) -> list[Message]:
+    """As messages, those of the system as one."""
+    system = [body.instructions] if body.instructions else []
+    messages: list[Message] = []
     said = body.input
-    items = [MessageItem(role="user", content=said)] if isinstance(said, str) else said
-    for item in items:
-        if isinstance(item, MessageItem):
-            messages.append({"role": item.role, "content": joined(item.content)})
-        elif isinstance(item, OutputItem):
-            content = joined(item.output)
-            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": content})
+    for item in [MessageItem(role="user", content=said)] if isinstance(said, str) else said:
+        if isinstance(item, OutputItem):
+            messages.append(Message("tool", Text(joined(item.output)), call_id=item.call_id))
         elif isinstance(item, CallItem):
-            if not messages or messages[-1]["role"] != "assistant":
-                messages.append({"role": "assistant", "content": None})
-            function = {"name": item.name, "arguments": item.arguments}
-            call = {"id": item.call_id, "type": "function", "function": function}
-            messages[-1].setdefault("tool_calls", []).append(call)
-    tools = [
-        {"type": "function", "function": tool.model_dump(include=set(Function.model_fields))}
-        for tool in body.tools or ()
-    ]
-    choice: Any = body.tool_choice
-    if isinstance(choice, FlatChoice):
-        choice = {"type": "function", "function": {"name": choice.name}}
-    fields = {
-        "model": body.model,
-        "messages": messages,
-        "temperature": body.temperature,
-        "top_p": body.top_p,
-        "max_completion_tokens": body.max_output_tokens,
-        "tools": tools,
-        "tool_choice": choice,
-        "parallel_tool_calls": body.parallel_tool_calls,
-    }
-    return parse_value(fields, ChatBody)
+            add_call(messages, item.call)
+        elif isinstance(item, MessageItem) and item.role in ("user", "assistant"):
+            messages.append(Message(item.role, Text(joined(item.content))))
+        elif isinstance(item, MessageItem):
+            system.append(joined(item.content))
+    return with_system(messages, system)
 
 
 class Answer:

@@ -12,7 +12,7 @@ from dataclasses import InitVar, dataclass, field
 from moss_engine.api.errors import MossError, UnsupportedModeError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Medium, Mode
-from moss_engine.api.request import Message, Request, Sampling, Tools
+from moss_engine.api.request import Message, Request, Sampling, Text, Tools
 from moss_engine.api.service import SpeechService, request_of
 from moss_engine.audio.turn_judge import find_melody
 from moss_engine.endpoints.access import Access, Caller
@@ -129,10 +129,25 @@ class Server:
                 param="messages" if tools is None else "tools",
             )
 
-    def sampling(self, seed: int | None) -> Sampling:
-        """The checkpoint's own; without a seed, a new one."""
-        seed = secrets.randbelow(MAX_SEED) if seed is None else seed
-        return dataclasses.replace(self.info.sampling, seed=seed)
+    def sampling(
+        self,
+        seed: int | None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        max_rows: int | None = None,
+    ) -> Sampling:
+        """The checkpoint's own, but for what is said of it, for both channels; without a seed, a
+        new one."""
+        own = self.info.sampling
+        said = {"temperature": temperature, "top_p": top_p}
+        said = {name: value for name, value in said.items() if value is not None}
+        return dataclasses.replace(
+            own,
+            text=dataclasses.replace(own.text, **said),
+            audio=dataclasses.replace(own.audio, **said),
+            max_rows=own.max_rows if max_rows is None else max_rows,
+            seed=secrets.randbelow(MAX_SEED) if seed is None else seed,
+        )
 
     def request(
         self,
@@ -147,7 +162,8 @@ class Server:
         tools: Tools | None = None,
     ) -> Request:
         """A request in a session of its own, since a session has one reply at a time; places and
-        queue are shared by callers."""
+        queue are shared by callers. Raises ApiError for functions that nobody calls."""
+        self.check_tools(mode, messages, tools)
         request = request_of(
             self.info, messages, f"api-{secrets.token_hex(8)}", mode=mode.name, speed=speed,
             voice=None if voice is None else self.known.voice(voice) or voice,
@@ -156,3 +172,8 @@ class Server:
             request, sampling=sampling, truncate_history=truncate_history,
             visitor=f"api-{caller.name}", tools=tools,
         )  # fmt: skip
+
+
+def with_system(messages: list[Message], texts: list[str]) -> list[Message]:
+    """Texts of the system as one message before all others."""
+    return [*([Message("system", Text("\n\n".join(texts)))] if texts else ()), *messages]

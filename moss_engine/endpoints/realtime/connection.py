@@ -21,7 +21,7 @@ from moss_engine.api.request import Message, Text, ToolCall
 from moss_engine.audio.g711 import Decoder
 from moss_engine.endpoints import access
 from moss_engine.endpoints.access import Caller
-from moss_engine.endpoints.bodies import beside_if_large, without_effect
+from moss_engine.endpoints.bodies import beside_if_large, joined, without_effect
 from moss_engine.endpoints.errors import ApiError, of_moss, of_validation
 from moss_engine.endpoints.realtime.conversation import Conversation, Item, typed
 from moss_engine.endpoints.realtime.fields import (
@@ -346,11 +346,10 @@ class Connection:
             return
         mode = self._server.mode_for(False, speaks=self._responses.session.speaks)
         if isinstance(said, CallFields):
-            call = ToolCall(said.call_id, said.name, said.arguments)
-            item = Item(name, "assistant", False, call=call)
+            item = Item(name, "assistant", False, call=said.call)
         else:
             assert isinstance(said, OutputFields)
-            item = Item(name, "tool", False, text=said.output)
+            item = Item(name, "tool", False, text=joined(said.output))
             item.call = ToolCall(said.call_id, "", "")
         self._server.check_tools(mode, (Message("tool", Text(""), call_id=said.call_id),), None)
         await self._listening.show(item, after)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from moss_engine.api.errors import InputError
@@ -11,6 +11,7 @@ from moss_engine.api.modes import Mode
 from moss_engine.api.request import Content, Message, Speech, Text, ToolCall, check_text
 from moss_engine.audio.playback import Answered
 from moss_engine.endpoints.errors import ApiError, of_moss
+from moss_engine.endpoints.functions import add_call
 
 MAX_ITEMS = 512
 Role = Literal["system", "user", "assistant", "tool"]
@@ -161,10 +162,8 @@ class Conversation:
                     found.append(Message(item.role, content))
             elif item.role == "tool":
                 found.append(Message("tool", Text(item.text), call_id=item.call.id))
-            elif found and found[-1].role == "assistant":
-                found[-1] = replace(found[-1], calls=(*found[-1].calls, item.call))
             else:
-                found.append(Message("assistant", Text(""), (item.call,)))
+                add_call(found, item.call)
         if instead:
             found.append(Message("user", Text(instead)))
         if system and mode.own_system:

@@ -17,9 +17,17 @@ from pydantic import (
 )
 
 from moss_engine.audio.turn_taking import END_S, LEAD_S, LIKELY
-from moss_engine.endpoints.bodies import Language, OpenBody, Rows, check_size, parse_value, told_by
+from moss_engine.endpoints.bodies import (
+    Language,
+    OpenBody,
+    Rows,
+    TextPart,
+    check_size,
+    parse_value,
+    told_by,
+)
 from moss_engine.endpoints.errors import ApiError, of_validation
-from moss_engine.endpoints.functions import MAX_TOOL_CHARS, AnyFlatChoice, FlatTools, FunctionName
+from moss_engine.endpoints.functions import AnyFlatChoice, CallItem, FlatTools, OutputItem
 
 Modalities = Annotated[list[Literal["text", "audio"]], Field(min_length=1, max_length=2)]
 """A spoken answer comes with its words, with or without "text"."""
@@ -149,24 +157,12 @@ class SessionFields(AnswerFields):
     audio: SessionAudio | None = None
 
 
-class InputText(OpenBody):
-    type: Literal["input_text"]
-    text: str
-
-
 class InputAudio(OpenBody):
     """`audio`: base64 of sound in the session's format."""
 
     type: Literal["input_audio"]
     audio: Base64
     transcript: str | None = None
-
-
-class OutputText(OpenBody):
-    """Of an earlier answer."""
-
-    type: Literal["output_text", "text"]
-    text: str
 
 
 class OutputAudio(OpenBody):
@@ -187,10 +183,10 @@ class MessageFields(OpenBody):
     content: Annotated[
         list[
             Annotated[
-                Annotated[InputText, Tag("<input_text>")]
+                Annotated[TextPart, Tag("<input_text>")]
                 | Annotated[InputAudio, Tag("<input_audio>")]
-                | Annotated[OutputText, Tag("<output_text>")]
-                | Annotated[OutputText, Tag("<text>")]
+                | Annotated[TextPart, Tag("<output_text>")]
+                | Annotated[TextPart, Tag("<text>")]
                 | Annotated[OutputAudio, Tag("<output_audio>")]
                 | Annotated[OutputAudio, Tag("<audio>")],
                 told_by("type"),
@@ -200,23 +196,12 @@ class MessageFields(OpenBody):
     ]
 
 
-class CallFields(OpenBody):
-    """An earlier call of a function."""
-
+class CallFields(CallItem):
     id: Name | None = None
-    type: Literal["function_call"]
-    call_id: Name
-    name: FunctionName
-    arguments: Annotated[str, Field(max_length=MAX_TOOL_CHARS)]
 
 
-class OutputFields(OpenBody):
-    """What came back from a call."""
-
+class OutputFields(OutputItem):
     id: Name | None = None
-    type: Literal["function_call_output"]
-    call_id: Name
-    output: Annotated[str, Field(max_length=MAX_TOOL_CHARS)]
 
 
 ItemFields = Annotated[

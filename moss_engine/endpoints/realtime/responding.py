@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import dataclasses
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -126,12 +125,11 @@ class Answer:
             spoken = not session.instead and self._talk.last_said().spoken
             mode, tools = server.mode_for(spoken, speaks=session.speaks), session.offered
             messages = self._talk.messages(mode, session.instructions, session.instead)
-            server.check_tools(mode, messages, tools)
         return server.request(
             self._caller,
             messages,
             mode,
-            self._sampling(),
+            server.sampling(self._ahead.seed, max_rows=session.max_rows),
             voice=session.voice,
             speed=session.speed,
             truncate_history=True,
@@ -273,11 +271,6 @@ class Answer:
     async def _part(self, kind: str, **fields: Any) -> None:
         place = {"response_id": self.id, "item_id": self.item.id}
         await self._emit(kind, **place, output_index=0, content_index=0, **fields)
-
-    def _sampling(self) -> Any:
-        sampling = self._server.sampling(self._ahead.seed)
-        rows = self._session.max_rows
-        return sampling if rows is None else dataclasses.replace(sampling, max_rows=rows)
 
     def _value(self, status: str, details: dict[str, Any] | None = None) -> dict[str, Any]:
         voices = self._server.info.voices

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from starlette.datastructures import Headers
+
 from moss_engine.api.errors import ConfigError
 from moss_engine.endpoints.errors import ApiError
 
@@ -44,6 +46,18 @@ class Key:
     per_minute: int | None = None
 
 
+class Minute(deque[float]):
+    """When something was done within the last minute, in seconds of a clock."""
+
+    def require_fewer(self, most: int, now_s: float, many: str) -> None:
+        """Raises ApiError (429), which says how `many` there were, once there are the most."""
+        while self and now_s - self[0] >= MINUTE_S:
+            self.popleft()
+        if len(self) >= most:
+            wait_s = math.ceil(MINUTE_S - (now_s - self[0]))
+            raise _later(f"{many}; try again in {wait_s} s.", "rate_limit_exceeded", wait_s)
+
+
 @dataclass(eq=False)
 class Caller:
     """Who a key belongs to, and what of its limits is in use."""
@@ -55,20 +69,15 @@ class Caller:
     num_open: int = 0
     num_connections: int = 0
     num_held: int = 0
-    _called_s: deque[float] = field(default_factory=deque)
+    _calls: Minute = field(default_factory=Minute)
 
     def call(self) -> None:
         """Count a call; raises ApiError (429) if there were too many within a minute."""
         if self.per_minute is None:
             return
-        now_s = self.clock()
-        while self._called_s and now_s - self._called_s[0] >= MINUTE_S:
-            self._called_s.popleft()
-        if len(self._called_s) >= self.per_minute:
-            wait_s = math.ceil(MINUTE_S - (now_s - self._called_s[0]))
-            allowed = f"The key of {self.name} allows {self.per_minute} calls a minute"
-            raise _later(f"{allowed}; try again in {wait_s} s.", "rate_limit_exceeded", wait_s)
-        self._called_s.append(now_s)
+        now_s, allowed = self.clock(), f"allows {self.per_minute} calls a minute"
+        self._calls.require_fewer(self.per_minute, now_s, f"The key of {self.name} {allowed}")
+        self._calls.append(now_s)
 
     @contextmanager
     def place(self) -> Iterator[None]:
@@ -117,7 +126,7 @@ class Access:
     ):
         self._keys = keys
         self._clock = clock
-        self._guessed_s: OrderedDict[str, deque[float]] = OrderedDict()
+        self._guesses: OrderedDict[str, Minute] = OrderedDict()
         self._at_home: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._callers = {key.name: Caller(key.name, key.places, key.per_minute) for key in keys}
         self._local = Caller("local") if open_to_all and not keys else None
@@ -135,7 +144,7 @@ class Access:
     def caller(self, scope: dict[str, Any]) -> Caller:
         """Who calls; raises ApiError (401, 403 for a page of another origin, or 429 where an
         address tries many keys: one that was right there before goes on)."""
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        headers = Headers(scope=scope)
         if self._local is not None:
             _refuse_other_origins(headers)
             return self._local
@@ -153,10 +162,13 @@ class Access:
             if hmac.compare_digest(key.digest, digest):
                 found = key
         if found is None or (address, found.name) not in self._at_home:
-            self._refuse_guessing(address)
+            _note(self._guesses, address, Minute())
+            self._guesses[address].require_fewer(
+                GUESSES, self._clock(), "Those were many wrong keys"
+            )
         if found is None:
             if given:
-                self._guessed_s[address].append(self._clock())
+                self._guesses[address].append(self._clock())
             raise ApiError(
                 401,
                 "The key is missing or unknown; send the header Authorization: Bearer KEY.",
@@ -164,17 +176,6 @@ class Access:
             )
         _note(self._at_home, (address, found.name), None)
         return self._callers[found.name]
-
-    def _refuse_guessing(self, address: str) -> None:
-        """Raises ApiError (429) for an address that tried many keys within a minute."""
-        _note(self._guessed_s, address, deque())
-        guessed_s, now_s = self._guessed_s[address], self._clock()
-        while guessed_s and now_s - guessed_s[0] >= MINUTE_S:
-            guessed_s.popleft()
-        if len(guessed_s) >= GUESSES:
-            wait_s = math.ceil(MINUTE_S - (now_s - guessed_s[0]))
-            many = f"Those were many wrong keys; try again in {wait_s} s."
-            raise _later(many, "rate_limit_exceeded", wait_s)
 
     def issue(self, caller: Caller, settings: dict[str, Any], seconds: int) -> tuple[str, int]:
         """A key that opens realtime sessions with these settings, and when it ends, in Unix time.
@@ -191,8 +192,7 @@ class Access:
     def of_realtime(self, scope: dict[str, Any]) -> tuple[Caller, dict[str, Any]]:
         """Who opens a realtime session, and with which settings; a short-lived key opens one from
         any page, since whoever may call asked for it. Raises ApiError."""
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        key = _key_in(headers)
+        key = _key_in(Headers(scope=scope))
         if not key.startswith(ISSUED):
             return self.caller(scope), {}
         held = self._issued.get(digest_of(key))
@@ -262,20 +262,20 @@ def _parse(place: str, words: list[str]) -> Key:
     return Key(name, digest_of(key), **values)
 
 
-def _key_in(headers: dict[bytes, str]) -> str:
-    scheme, _, key = headers.get(b"authorization", "").partition(" ")
+def _key_in(headers: Headers) -> str:
+    scheme, _, key = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return key.strip()
-    for protocol in headers.get(b"sec-websocket-protocol", "").split(","):
+    for protocol in headers.get("sec-websocket-protocol", "").split(","):
         if protocol.strip().startswith(SUBPROTOCOL):
             return protocol.strip().removeprefix(SUBPROTOCOL)
     return ""
 
 
-def _refuse_other_origins(headers: dict[bytes, str]) -> None:
+def _refuse_other_origins(headers: Headers) -> None:
     """A web page elsewhere must not use the visitor's own machine."""
-    origin = headers.get(b"origin")
-    if origin is not None and origin.partition("://")[2] != headers.get(b"host", ""):
+    origin = headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
         raise ApiError(
             403,
             "Pages of other addresses may not call this service; start it with --api-key-file "

@@ -22,16 +22,7 @@ from moss_engine.endpoints.chat import ChatBody, complete
 from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.figures import MEDIA_TYPE
 from moss_engine.endpoints.memory import Memory
-from moss_engine.endpoints.openapi import (
-    EVENTS,
-    FORM,
-    JSON,
-    SDP,
-    Endpoint,
-    Operation,
-    document,
-    form_of,
-)
+from moss_engine.endpoints.openapi import EVENTS, FORM, JSON, SDP, Operation, document, form_of
 from moss_engine.endpoints.realtime.client_secrets import SecretBody, issue
 from moss_engine.endpoints.realtime.connection import converse
 from moss_engine.endpoints.replies import IGNORED
@@ -53,7 +44,7 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
     shape, too. `tool`: also /mcp, which raises as `open_tool` does. Pages of `origins` may read the
     answers.
     """
-    begun_s, memory = int(time.time()), Memory()
+    begun_s = int(time.time())
 
     async def models(request: Request, caller: Caller) -> Response:
         return JSONResponse({"object": "list", "data": [_model(server.model, begun_s)]})
@@ -67,16 +58,6 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
 
     async def voices(request: Request, caller: Caller) -> Response:
         return JSONResponse({"object": "list", "data": _voices(server)})
-
-    async def speech(request: Request, caller: Caller) -> Response:
-        return speak(server, await read_json(request, SpeechBody), caller)
-
-    async def chat(request: Request, caller: Caller) -> Response:
-        body = await read_json(request, ChatBody, MAX_SOUND_BYTES)
-        return complete(server, memory, body, caller)
-
-    async def response(request: Request, caller: Caller) -> Response:
-        return respond(server, await read_json(request, ResponsesBody), caller)
 
     async def transcription(request: Request, caller: Caller) -> Response:
         with caller.place():
@@ -108,8 +89,8 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         Operation("get", f"{PREFIX}audio/voices", "The voices that are here", voices),
         Operation("get", f"{PREFIX}openapi.json", "This document", openapi),
         Operation(
-            "post", f"{PREFIX}audio/speech", "A text becomes a sound file or a stream", speech,
-            SpeechBody, (*MEDIA_TYPES.values(), EVENTS),
+            "post", f"{PREFIX}audio/speech", "A text becomes a sound file or a stream",
+            partial(speak, server), SpeechBody, (*MEDIA_TYPES.values(), EVENTS),
         ),
         Operation(
             "post", f"{PREFIX}audio/transcriptions", "A sound file becomes its words",
@@ -118,11 +99,11 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         ),
         Operation(
             "post", f"{PREFIX}chat/completions", "A conversation is answered in text or speech",
-            chat, ChatBody, (JSON, EVENTS),
+            partial(complete, server, Memory()), ChatBody, (JSON, EVENTS), limit=MAX_SOUND_BYTES,
         ),
         Operation(
-            "post", f"{PREFIX}responses", "A conversation is answered in text", response,
-            ResponsesBody, (JSON, EVENTS),
+            "post", f"{PREFIX}responses", "A conversation is answered in text",
+            partial(respond, server), ResponsesBody, (JSON, EVENTS),
         ),
         Operation(
             "post", f"{PREFIX}realtime/client_secrets", "A short-lived key for a page",
@@ -133,13 +114,13 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
             {SDP: TEXT, FORM: OFFER}, (SDP,), "201",
         ),
     ]  # fmt: skip
-    routed = [(one.method, one.path, one.endpoint) for one in operations if one.endpoint]
+    routed = [one for one in operations if one.endpoint]
     if tool:
-        routed.append(("post", TOOL_PATH, open_tool(server)))
+        routed.append(Operation("post", TOOL_PATH, "", open_tool(server)))
     refused = _refusing(server)
     return Starlette(
         routes=[
-            *(_route(server, *route) for route in routed),
+            *(_route(server, operation) for operation in routed),
             Route(f"{PREFIX}realtime/calls", call, methods=["POST"]),
             WebSocketRoute(f"{PREFIX}realtime", partial(converse, server)),
             Route("/metrics", metrics),
@@ -162,15 +143,19 @@ def _for_pages_of(origins: tuple[str, ...]) -> Middleware:
     )
 
 
-def _route(server: Server, method: str, path: str, endpoint: Endpoint) -> Route:
+def _route(server: Server, operation: Operation) -> Route:
     """A route for those who may call."""
+    endpoint, kind = operation.endpoint, operation.body
+    assert endpoint is not None
 
     async def answer(request: Request) -> Response:
         caller = server.access.caller(request.scope)  # type: ignore[arg-type]
         caller.call()
-        return await endpoint(request, caller)
+        if not isinstance(kind, type):
+            return await endpoint(request, caller)
+        return await endpoint(await read_json(request, kind, operation.limit), caller)
 
-    return Route(path, answer, methods=[method])
+    return Route(operation.path, answer, methods=[operation.method])
 
 
 def _model(name: str, begun_s: int) -> dict[str, Any]:

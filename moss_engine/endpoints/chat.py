@@ -299,7 +299,7 @@ MAX_HEARD_S = 600.0
 """Of recordings in one call: small files hold hours of silence, and every second is listened to."""
 
 
-def complete(server: Server, memory: Memory, body: ChatBody, caller: Caller) -> Streamed:
+async def complete(server: Server, memory: Memory, body: ChatBody, caller: Caller) -> Streamed:
     """The response; raises ApiError for what can be refused at once."""
     server.check_model(body.model)
     _check_audio(body)

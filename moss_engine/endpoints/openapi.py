@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
-from starlette.requests import Request
 from starlette.responses import Response
 
 import moss_engine
 from moss_engine.endpoints.access import Caller
+from moss_engine.endpoints.bodies import MAX_JSON_BYTES
 
 JSON, EVENTS, SDP = "application/json", "text/event-stream", "application/sdp"
 FORM = "multipart/form-data"
@@ -34,21 +34,20 @@ ERROR = {
 }
 
 
-Endpoint = Callable[[Request, Caller], Awaitable[Response]]
-
-
 @dataclass(frozen=True)
 class Operation:
-    """`endpoint` answers whoever may call; None where another route does. `body` is what it takes,
-    as JSON, or schemas by their media types; `answers` are the media types of what it gives."""
+    """`endpoint` answers whoever may call, by the body that was read where that is JSON, or else by
+    the request; None where another route does. `body` is what it takes, as JSON of `limit` bytes at
+    most, or schemas by their media types; `answers` are the media types of what it gives."""
 
     method: str
     path: str
     summary: str
-    endpoint: Endpoint | None
+    endpoint: Callable[[Any, Caller], Awaitable[Response]] | None
     body: type[BaseModel] | dict[str, Any] | None = None
     answers: Sequence[str] = (JSON,)
     status: str = "200"
+    limit: int = MAX_JSON_BYTES
 
 
 def form_of(kind: type[BaseModel], file: str, *lists: str) -> dict[str, Any]:

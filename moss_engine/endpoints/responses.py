@@ -84,7 +84,7 @@ class ResponsesBody(AnswerBody):
     background: Literal[False] | None = None
 
 
-def respond(server: Server, body: ResponsesBody, caller: Caller) -> Streamed:
+async def respond(server: Server, body: ResponsesBody, caller: Caller) -> Streamed:
     """The response; raises ApiError for what can be refused at once."""
     server.check_model(body.model)
     ignored = without_effect(body)

@@ -40,7 +40,7 @@ class SpeechBody(OpenBody):
     anyway: bool = False
 
 
-def speak(server: Server, body: SpeechBody, caller: Caller) -> Streamed:
+async def speak(server: Server, body: SpeechBody, caller: Caller) -> Streamed:
     """The response; raises ApiError for what can be refused at once."""
     server.check_model(body.model)
     try:

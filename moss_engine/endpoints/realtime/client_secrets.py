@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from moss_engine.endpoints.access import Caller
-from moss_engine.endpoints.bodies import OpenBody, read_json
+from moss_engine.endpoints.bodies import OpenBody
 from moss_engine.endpoints.realtime.session import first_session, settled, warning
 from moss_engine.endpoints.server import Server
 
@@ -26,10 +25,9 @@ class SecretBody(OpenBody):
     session: dict[str, Any] = Field(default_factory=dict)
 
 
-async def issue(server: Server, request: Request, caller: Caller) -> Response:
+async def issue(server: Server, body: SecretBody, caller: Caller) -> Response:
     """The key, when it ends, and the session as it will be; raises ApiError for a field that
     cannot be had."""
-    body = await read_json(request, SecretBody)
     info = server.info
     session, ignored, refused = settled(server, first_session(server, ""), body.session)
     if refused:

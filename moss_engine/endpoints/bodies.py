@@ -190,6 +190,8 @@ async def read_form(
 ) -> FormData:
     """The fields and files of a form; raises `refusal` for what is none. It stays in memory, as the
     body does: a disk may be full."""
+    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+        raise refusal
     body = await read_body(request, limit)
 
     async def pieces() -> AsyncGenerator[bytes, None]:

@@ -113,15 +113,8 @@ def _segment(number: int, caption: Caption) -> dict[str, Any]:
 
 async def _read_form(request: Request) -> tuple[TranscriptionBody, bytes]:
     """The fields and the file's bytes."""
-    said = request.headers.get("content-type", "")
-    if not said.lower().startswith("multipart/form-data"):
-        raise ApiError(
-            400,
-            "The recording comes as a form; send multipart/form-data with file and model.",
-            "content_type",
-        )
-    unreadable = "The form cannot be read; send one file and its fields."
-    refusal = ApiError(400, unreadable, "invalid_form")
+    none = "This is no form of one file and its fields; send multipart/form-data of file and model."
+    refusal = ApiError(400, none, "invalid_form")
     form = await read_form(request, MAX_SOUND_BYTES, refusal, max_files=1)
     file = form.get("file")
     if not isinstance(file, UploadFile):

@@ -270,8 +270,6 @@ async def _read_offer(request: Request) -> tuple[str, dict[str, Any]]:
         "and session (JSON).",
         "invalid_form",
     )
-    if not kind.startswith("multipart/form-data"):
-        raise refusal
     form = await read_form(request, MAX_OFFER_BYTES, refusal, max_files=0)
     try:
         offer, said = form["sdp"], json.loads(str(form.get("session", "{}")))

@@ -29,6 +29,8 @@ MEDIA_TYPES: dict[str, str] = {
     "opus": "audio/ogg",
 }
 SETTINGS: dict[str, dict[str, Any]] = {
+    "wav": {"format": "WAV", "subtype": "PCM_16"},
+    "pcm": {"format": "RAW", "subtype": "PCM_16", "endian": "LITTLE"},
     "flac": {"format": "FLAC", "subtype": "PCM_16"},
     # At a constant rate, since players infer the length of a stream from it.
     "mp3": {
@@ -94,9 +96,9 @@ class Packed:
 
 def open_encoder(name: Format, sample_rate_hz: int) -> Encoder:
     """The encoder of a format, mono."""
-    if name in SETTINGS:
-        return Packed(sample_rate_hz, **SETTINGS[name])
-    return Plain(wav_header(sample_rate_hz) if name == "wav" else b"")
+    if name in ("wav", "pcm"):
+        return Plain(wav_header(sample_rate_hz) if name == "wav" else b"")
+    return Packed(sample_rate_hz, **SETTINGS[name])
 
 
 def pcm_bytes(samples: np.ndarray) -> bytes:
@@ -104,21 +106,17 @@ def pcm_bytes(samples: np.ndarray) -> bytes:
     return to_pcm16(samples).astype("<i2").tobytes()
 
 
-def wav_header(sample_rate_hz: int, num_bytes: int = UNKNOWN_SIZE) -> bytes:
-    """Of 16-bit mono; without `num_bytes` its length is unknown, as that of a stream is."""
-    riff = UNKNOWN_SIZE if num_bytes == UNKNOWN_SIZE else 36 + num_bytes
+def wav_header(sample_rate_hz: int) -> bytes:
+    """Of 16-bit mono whose length is unknown, as that of a stream is."""
     rates = (sample_rate_hz, 2 * sample_rate_hz, 2, 16)
     return struct.pack(
         "<4sI8sIHHIIHH4sI",
-        b"RIFF", riff, b"WAVEfmt ", 16, 1, 1, *rates, b"data", num_bytes,
+        b"RIFF", UNKNOWN_SIZE, b"WAVEfmt ", 16, 1, 1, *rates, b"data", UNKNOWN_SIZE,
     )  # fmt: skip
 
 
 async def whole_file(samples: np.ndarray, name: Format, sample_rate_hz: int) -> bytes:
     """float32 [n] in [-1, 1] -> a complete file, whose header knows its length."""
-    if name not in SETTINGS:
-        pcm = pcm_bytes(samples)
-        return (wav_header(sample_rate_hz, len(pcm)) if name == "wav" else b"") + pcm
     file = io.BytesIO()
     pcm = to_pcm16(samples)
     await asyncio.to_thread(soundfile.write, file, pcm, sample_rate_hz, **SETTINGS[name])

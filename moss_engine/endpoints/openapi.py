@@ -16,22 +16,17 @@ from moss_engine.endpoints.bodies import MAX_JSON_BYTES
 
 JSON, EVENTS, SDP = "application/json", "text/event-stream", "application/sdp"
 FORM = "multipart/form-data"
-ERROR = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type", "code"],
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "param": {"type": ["string", "null"]},
-                "code": {"type": "string"},
-            },
-        }
-    },
-}
+
+
+class Refusal(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class Error(BaseModel):
+    error: Refusal
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,8 @@ def form_of(kind: type[BaseModel], file: str, *lists: str) -> dict[str, Any]:
 
 def document(operations: Sequence[Operation]) -> dict[str, Any]:
     """OpenAPI 3.1."""
-    kinds = [operation.body for operation in operations if isinstance(operation.body, type)]
+    bodies = [operation.body for operation in operations]
+    kinds = [Error, *(body for body in bodies if isinstance(body, type))]
     _, found = models_json_schema(
         [(kind, "validation") for kind in kinds], ref_template="#/components/schemas/{model}"
     )
@@ -80,7 +76,7 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
         "security": [{}, {"key": []}],
         "paths": paths,
         "components": {
-            "schemas": {**found["$defs"], "Error": ERROR},
+            "schemas": found["$defs"],
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }

@@ -52,7 +52,6 @@ from moss_engine.endpoints.realtime.wire import (
 )
 from moss_engine.endpoints.replies import SEND_S
 from moss_engine.endpoints.server import Server
-from moss_engine.endpoints.sound import from_base64
 
 MAX_HELD = 16 << 20
 """Characters of a client's events that may wait for the ones before them."""
@@ -186,7 +185,9 @@ class Connection:
 
     async def _act(self, event: Any) -> None:
         if isinstance(event, BufferAppend):
-            await self._listening.hear(await beside_if_large(self._samples, event.audio))
+            await self._listening.hear(
+                await beside_if_large(samples_of, event.audio, self._decoder)
+            )
         elif isinstance(event, BufferCommand):
             await self._on_buffer(event.type)
         elif isinstance(event, SessionUpdate):
@@ -258,12 +259,6 @@ class Connection:
         if session.idle_s is not None and self._idling is None:
             self._idling = asyncio.create_task(self._ask_when_idle())
         return ignored, refused
-
-    def _samples(self, audio: str) -> np.ndarray:
-        """int16 [n] at `RATE_HZ` of base64 in the session's format."""
-        if self._decoder is not None:
-            return self._decoder.push(from_base64(audio))
-        return samples_of(audio)
 
     async def _ask_when_idle(self) -> None:
         """After the session's `idle_s` of silence behind an answer somebody is asked for a word."""

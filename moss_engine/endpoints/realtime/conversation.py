@@ -125,19 +125,14 @@ class Conversation:
         said = [item.role for item in self.items if item.role != "system"]
         return bool(said) and said[-1] != "assistant"
 
-    def last_asked(self) -> Item:
-        """The user's last item, understood or not; raises ApiError if there is none."""
-        if (item := self.last_of_user()) is not None:
-            return item
-        raise ApiError(
-            400, "Nothing was said yet; create a user item, or commit audio, first.",
-            "nothing_said",
-        )  # fmt: skip
-
     def last_said(self) -> Item:
         """The user's item that is to be answered; raises ApiError if there is none, and where all
         that was said behind the last answer could not be heard."""
-        last = self.last_asked()
+        if (last := self.last_of_user()) is None:
+            raise ApiError(
+                400, "Nothing was said yet; create a user item, or commit audio, first.",
+                "nothing_said",
+            )  # fmt: skip
         said = [item for item in self.items if item.role in ("user", "tool")]
         asked = [item for item in said if not item.not_understood]
         answers = [place for place, item in enumerate(self.items) if item.role == "assistant"]

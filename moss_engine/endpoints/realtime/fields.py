@@ -308,7 +308,8 @@ def read_event(said: str | bytes) -> Any:
 
 
 def read_session(said: dict[str, Any]) -> tuple[SessionFields, list[ApiError]]:
-    """A session's fields as far as they can be had, and what is wrong with the others."""
+    """A session's fields as far as they can be had, and what is wrong with the others, which are
+    taken out of it."""
     said, refused = _present(said), list[ApiError]()
     while True:
         try:
@@ -333,7 +334,7 @@ def read_response(said: dict[str, Any]) -> ResponseFields:
 
 
 def _present(said: dict[str, Any]) -> dict[str, Any]:
-    """With the present names of fields, in dictionaries of its own."""
+    """With the present names of fields."""
     now = {name: value for name, value in said.items() if name not in EARLIER}
     for name, (*inside, last) in EARLIER.items():
         if name not in said:
@@ -343,13 +344,7 @@ def _present(said: dict[str, Any]) -> dict[str, Any]:
             inner = place.get(step)
             place[step] = place = dict(inner) if isinstance(inner, dict) else {}
         place.setdefault(last, said[name])
-    return _copied(now)
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _copied(inner) for name, inner in value.items()}
-    return [_copied(inner) for inner in value] if isinstance(value, list) else value
+    return now
 
 
 def _drop(said: Any, place: tuple[int | str, ...]) -> bool:

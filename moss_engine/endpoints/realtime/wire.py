@@ -92,14 +92,17 @@ def _earlier(value: Any) -> Any:
 def whole_samples(data: str, law: Law | None) -> np.ndarray:
     """base64 of a whole recording -> int16 [n] at `RATE_HZ`; raises AudioFormatError."""
     if law is None:
-        return samples_of(data)
+        return samples_of(data, None)
     decoder = Decoder(law, RATE_HZ)
-    return np.concatenate([decoder.push(from_base64(data)), decoder.flush()])
+    return np.concatenate([samples_of(data, decoder), decoder.flush()])
 
 
-def samples_of(data: str) -> np.ndarray:
-    """base64 of 16-bit little-endian PCM -> int16 [n]; raises AudioFormatError."""
+def samples_of(data: str, decoder: Decoder | None) -> np.ndarray:
+    """base64 of what a decoder takes, or else of 16-bit little-endian PCM at `RATE_HZ`, -> int16
+    [n] at `RATE_HZ`; raises AudioFormatError."""
     raw = from_base64(data)
+    if decoder is not None:
+        return decoder.push(raw)
     if len(raw) % 2:
         raise AudioFormatError("The audio is no base64 of 16-bit samples; send pcm16 at 24 kHz.")
     return np.frombuffer(raw, "<i2").astype(np.int16)

@@ -7,6 +7,8 @@ sound at the end of the audio graph, both on the machine's clock. The sound card
     over           a reply is being said: it falls silent, and the new one begins
     fade           from the key until the old reply is silent
     page_off       how far the page's own figure is from the clock outside
+    blocked        main thread held longer than 50 ms by a press, at the most
+    nodes          elements of the page that came with the replies
     four_gaps      gaps in the replies of four pages that ask at once
     quick_lost     of sentences typed and sent one after the other, 20 a second, those which
                    were neither asked nor refused, nor are in the box
@@ -17,6 +19,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+import numpy as np
+
 from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
 from scripts.bench.browser import served, tools
@@ -26,9 +30,15 @@ LONG = "This is sentence number {}, which goes on for some seconds, so that some
 SHORT = "And this is question number {}."
 REST_MS, OVER_MS = 700, 1500  # of silence before, and of the reply that is interrupted
 PAGES, QUICK, QUICK_MS = 4, 200, 50
-WATCH = """addEventListener("keydown", (event) => {
-  if (event.key === "Enter") window.pressedAt = performance.timeOrigin + event.timeStamp;
-}, true)"""
+WATCH = """(() => {
+  const seen = (window.seen = { key: 0, long: 0, asked: new Set() });
+  addEventListener("keydown", (event) => {
+    if (event.key === "Enter") seen.key = performance.timeOrigin + event.timeStamp;
+  }, true);
+  new PerformanceObserver((list) => {
+    for (const { duration } of list.getEntries()) seen.long = Math.max(seen.long, duration);
+  }).observe({ type: "longtask" });
+})()"""
 # Sound begins where a block sounds behind one that does not.
 ONSETS = """() => {
   const keep = tap.blocks.push.bind(tap.blocks);
@@ -43,8 +53,8 @@ ONSETS = """() => {
   };
 }"""
 HEARD = """(fade) => {
-  const onset = tap.onsets.find((at) => at > pressedAt + fade);
-  return onset === undefined ? null : onset - pressedAt;
+  const onset = tap.onsets.find((at) => at > seen.key + fade);
+  return onset === undefined ? null : onset - seen.key;
 }"""
 FADE_MS = 40  # in which the old reply falls silent; an answer may begin soon after it
 
@@ -84,25 +94,33 @@ def ask(tab: Any, text: str, *, over: bool = False) -> float:
 
 def fast(tab: Any, replies: int, report: Report) -> None:
     found: dict[str, list[float]] = {"from_rest": [], "over": [], "fade": [], "page_off": []}
+    tab.page.evaluate("seen.long = 0")
+    nodes = tab.page.evaluate("document.querySelectorAll('*').length")
     for number in range(replies):
         tab.page.keyboard.press("Escape")
         tab.page.wait_for_timeout(REST_MS)
         found["from_rest"].append(ask(tab, LONG.format(number)))
-        found["page_off"].append(off(tab, found["from_rest"][-1]))
+        off(tab, found)
         tab.page.wait_for_timeout(OVER_MS)
         found["over"].append(ask(tab, SHORT.format(number), over=True))
-        found["fade"].append(tab.page.evaluate("tap.silentAt - pressedAt"))
-        found["page_off"].append(off(tab, found["over"][-1]))
+        found["fade"].append(tab.page.evaluate("tap.silentAt - seen.key"))
+        off(tab, found)
         report.say(f"{number + 1} of {replies}")
     for name, values in found.items():
         report.add(**spread(name, values))
+    report.add(
+        over_from_rest=round(float(np.median(found["over"]) / np.median(found["from_rest"])), 2),
+        blocked_ms=tab.page.evaluate("seen.long"),
+        nodes=tab.page.evaluate("document.querySelectorAll('*').length") - nodes,
+    )
 
 
-def off(tab: Any, heard_ms: float) -> float:
+def off(tab: Any, found: dict[str, list[float]]) -> None:
     """What the page says, without what it adds for the sound card, against what was heard."""
     tab.page.wait_for_function("liveAudio.state.heardAfterMs > 0")
-    shown_ms = tab.page.evaluate("liveAudio.state.heardAfterMs - liveAudio.state.latencyMs")
-    return abs(shown_ms - heard_ms)
+    shown = tab.page.evaluate("liveAudio.state.heardAfterMs - liveAudio.state.latencyMs")
+    heard = found["over" if len(found["over"]) == len(found["from_rest"]) else "from_rest"][-1]
+    found["page_off"].append(abs(shown - heard))
 
 
 def four(browser: Any, url: str, report: Report) -> int:

@@ -5,6 +5,11 @@ A scripted service says a known signal, and a tap listens at the end of the audi
     first_paint, usable   first contentful paint, and the moment at which a question can be sent
     server_to_ear         from a chunk being ready on the server to its first sample reaching the
                           graph's destination, on one clock; the sound card comes on top
+    exact_runs            replies of which every sample heard equals the int16 that was sent
+    blocked               replies while which the main thread was held for longer than 50 ms
+    layout_shift          of a visit with its first reply, at the most, as browsers score it
+    cold                  what the very first visitor's browser fetches until it rests
+    slow_3g               first visits at 400 ms and 500 kbit/s: the box, and all of the page
 """
 
 from __future__ import annotations
@@ -12,23 +17,43 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+import numpy as np
+
+from moss_engine.audio.pcm import to_pcm16
 from scripts.bench.browser import served, tools
 from scripts.bench.common import Report, count, machine, spread
 
 SECONDS, CHUNK_S, RTF = 3.0, 0.1, 0.3
+SLOW_VISITS, SETTLED_MS = 3, 1000
 WATCH = """(() => {
+  const seen = (window.seen = { tasks: [], usable: null, box: null, shift: 0 });
+  new PerformanceObserver((list) => {
+    for (const { startTime } of list.getEntries()) seen.tasks.push(startTime);
+  }).observe({ type: "longtask", buffered: true });
+  new PerformanceObserver((list) => {
+    for (const { value, hadRecentInput } of list.getEntries()) {
+      if (!hadRecentInput) seen.shift += value;
+    }
+  }).observe({ type: "layout-shift", buffered: true });
   const look = () => {
-    if (window.liveAudio && document.body.dataset.input) window.usableMs = performance.now();
+    if (window.first) seen.box ??= performance.now();
+    if (window.liveAudio && document.body.dataset.input) seen.usable = performance.now();
     else requestAnimationFrame(look);
   };
   look();
 })()"""
+SLOW_3G = {
+    "offline": False,
+    "latency": 400,
+    "downloadThroughput": 500_000 / 8,
+    "uploadThroughput": 500_000 / 8,
+}
 PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--visits", type=count, default=10, metavar="N",
-                        help="after one that warms up (10)")  # fmt: skip
+                        help="of each service, after one that warms up (10)")  # fmt: skip
 
 
 def run(args: argparse.Namespace, report: Report) -> None:
@@ -36,22 +61,61 @@ def run(args: argparse.Namespace, report: Report) -> None:
     browsing, support = tools()
     service = support.FakeService(support.Script(seconds=SECONDS, chunk_s=CHUNK_S, rtf=RTF))
     with served(service, scripted=True) as url, browsing.chromium() as browser:
+        first = loaded(browser, url)
+        report.add(cold_bytes=first["bytes"], cold_requests=first["requests"])
         visits = [visited(browser, url, service) for _ in range(args.visits + 1)][1:]
-    for name in visits[0]:
+        slow = [loaded(browser, url, SLOW_3G) for _ in range(SLOW_VISITS)]
+    for name in ("first_paint", "usable", "server_to_ear"):
         report.add(**spread(name, [visit[name] for visit in visits]))
+    for name in ("box", "usable"):
+        report.add(**spread(f"slow_3g_{name}", [visit[name] for visit in slow]))
+    report.add(layout_shift=round(max(visit["shift"] for visit in visits), 4))
+    report.add(**{
+        f"{name}_runs" if name == "exact" else name: sum(visit[name] for visit in visits)
+        for name in ("exact", "underruns", "blocked")
+    })  # fmt: skip
+
+
+def loaded(browser: Any, url: str, link: dict[str, Any] | None = None) -> dict[str, float]:
+    """A visit with an empty cache, until nothing is fetched any more."""
+    context = tools()[0].new_context(browser)
+    page = context.new_page()
+    cdp = context.new_cdp_session(page)
+    cdp.send("Network.enable")
+    if link:
+        cdp.send("Network.emulateNetworkConditions", link)
+    sizes: list[float] = []
+    cdp.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+    page.add_init_script(WATCH)
+    page.goto(url, wait_until="commit")
+    page.wait_for_function("window.seen?.usable")
+    page.wait_for_timeout(SETTLED_MS)
+    seen = page.evaluate("seen")
+    context.close()
+    return {**seen, "bytes": round(sum(sizes)), "requests": len(sizes)}
 
 
 def visited(browser: Any, url: str, service: Any) -> dict[str, float]:
-    """One visit with a whole reply; milliseconds."""
+    """One visit with a whole reply."""
+    browsing, support = tools()
     service.reset(service.script)
-    tab = tools()[0].Visits(browser).make(url, init=WATCH)
-    tab.page.wait_for_function("window.usableMs")
+    tab = browsing.Visits(browser).make(url, init=WATCH)
+    tab.page.wait_for_function("seen.usable")
+    asked_ms = tab.page.evaluate("performance.now()")
     tab.ask("Say something.")
     tab.wait("done")
+    heard = tab.sound() * 32768
+    seed = service.requests[-1].sampling.seed % 50
+    sent = np.trim_zeros(to_pcm16(support.signal(SECONDS, seed)), "f")
+    seen = tab.page.evaluate("seen")
     found = {
         "first_paint": tab.page.evaluate(PAINTED),
-        "usable": tab.page.evaluate("usableMs"),
+        "usable": seen["usable"],
+        "shift": seen["shift"],
         "server_to_ear": tab.page.evaluate("tap.firstAt") - 1000 * service.chunk_ready_s[0],
+        "exact": bool(np.array_equal(heard[: len(sent)], sent)),
+        "underruns": tab.state("underruns"),
+        "blocked": any(start_ms > asked_ms for start_ms in seen["tasks"]),
     }
     tab.context.close()
     return found

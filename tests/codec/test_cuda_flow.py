@@ -28,8 +28,9 @@ from moss_engine.codec.moss.flow.network import (  # noqa: E402  # noqa: E402
     velocity,
 )
 from moss_engine.codec.moss.flow.weights import EPS, FlowWeights, pack_flow  # noqa: E402
-from moss_engine.codec.vocoder.hift.cuda import CudaHift, FusedShape  # noqa: E402
-from moss_engine.codec.vocoder.hift.generator import Hift, shaped  # noqa: E402
+from moss_engine.codec.vocoder.hift.cuda import CudaHift  # noqa: E402
+from moss_engine.codec.vocoder.hift.generator import Hift  # noqa: E402
+from moss_engine.codec.vocoder.hift.network import HiftNetwork  # noqa: E402
 from moss_engine.codec.vocoder.hift.weights import pack_hift  # noqa: E402
 from moss_engine.kernels.codec import flow  # noqa: E402
 from moss_engine.kernels.codec.flow import Chunks, Tiles  # noqa: E402
@@ -221,8 +222,8 @@ def test_hift_in_fewer_passes_over_memory(dtype, most):
     mel = (torch.randn(2, 80, 5, generator=random) * 2 - 5).to(DEVICE)
     source = torch.randn(2, 5 * TINY_HIFT.samples_per_frame, generator=random).to(DEVICE) * 0.1
     with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        wanted = shaped(weights, mel, source)
-        found = FusedShape(weights, dtype)(weights, mel, source)
+        wanted = HiftNetwork(weights)(mel, source)
+        found = HiftNetwork(weights, dtype, fused=True)(mel, source)
     assert found.shape == wanted.shape
     assert relative_error(found, wanted) < most
 

@@ -12,18 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from moss_engine.codec.base import Window
-from moss_engine.codec.vocoder.hift.weights import HiftConfig, HiftWeights, ResidualBlock
+from moss_engine.codec.vocoder.hift.network import HiftNetwork
+from moss_engine.codec.vocoder.hift.weights import HiftConfig, HiftWeights
 
-Shape = Callable[[HiftWeights, Tensor, Tensor], Tensor]
-"""What `shaped` does."""
-
-MAX_MAGNITUDE = 100.0
 PITCH_REACH = 5
 NOISE_S = 10
 """Length of the noise that a source draws on, over and over."""
@@ -80,84 +78,9 @@ def source_wave(
     return torch.tanh(mixed[..., 0])
 
 
-def shaped(weights: HiftWeights, mel: Tensor, source: Tensor) -> Tensor:
-    """mel [streams, mels, frames], source [streams, frames * samples_per_frame] -> samples of the
-    source's shape"""
-    config = weights.config
-    half = config.n_fft // 2
-    spectrum = F.conv1d(
-        F.pad(source[:, None], (half, half), mode="reflect"), weights.forward, stride=config.hop
-    )
-    x = F.conv1d(mel, weights.pre.weight, weights.pre.bias, padding=3)
-    for i, level in enumerate(weights.levels):
-        kernel, rate = config.upsample_kernels[i], config.upsample_rates[i]
-        x = F.conv_transpose1d(
-            F.leaky_relu(x, config.slope),
-            level.up.weight,
-            level.up.bias,
-            stride=rate,
-            padding=(kernel - rate) // 2,
-        )
-        if i == len(weights.levels) - 1:
-            x = F.pad(x, (1, 0), mode="reflect")
-        stride = config.source_strides[i]
-        seen = F.conv1d(
-            spectrum,
-            level.source_down.weight,
-            level.source_down.bias,
-            stride=stride,
-            padding=0 if stride == 1 else stride // 2,
-        )
-        x = x + _block(level.source_block, seen)
-        mixed = _block(level.blocks[0], x)
-        for block in level.blocks[1:]:
-            mixed = mixed + _block(block, x)
-        x = mixed / len(level.blocks)
-    x = F.conv1d(F.leaky_relu(x), weights.post.weight, weights.post.bias, padding=3)
-    return _wave(weights, x).clamp(-config.limit, config.limit)
-
-
-def _block(block: ResidualBlock, x: Tensor) -> Tensor:
-    for i, dilation in enumerate(block.dilations):
-        first, second = block.first[i], block.second[i]
-        reach = (first.weight.shape[-1] - 1) // 2
-        hidden = F.conv1d(
-            snake(x, block.first_snakes[i]),
-            first.weight,
-            first.bias,
-            padding=reach * dilation,
-            dilation=dilation,
-        )
-        hidden = F.conv1d(
-            snake(hidden, block.second_snakes[i]), second.weight, second.bias, padding=reach
-        )
-        x = x + hidden
-    return x
-
-
-def snake(x: Tensor, frequency: Tensor) -> Tensor:
-    """x + sin(frequency * x)^2 / frequency"""
-    return x + torch.sin(x * frequency).square() / (frequency + 1e-9)
-
-
-def _wave(weights: HiftWeights, x: Tensor) -> Tensor:
-    """Log-magnitudes and phases [streams, n_fft + 2, frames] -> samples [streams, (frames - 1) *
-    hop]"""
-    config = weights.config
-    bins, half = config.n_fft // 2 + 1, config.n_fft // 2
-    magnitude, phase = x[:, :bins].exp().clamp_max(MAX_MAGNITUDE), x[:, bins:].sin()
-    parts = torch.cat([magnitude * phase.cos(), magnitude * phase.sin()], 1)
-    summed = F.conv_transpose1d(parts, weights.inverse, stride=config.hop)
-    weight = F.conv_transpose1d(
-        weights.window.square().expand(1, x.shape[-1], -1).transpose(1, 2),
-        torch.eye(config.n_fft, dtype=x.dtype, device=x.device)[:, None],
-        stride=config.hop,
-    )
-    return (summed / weight.clamp_min(1e-11))[:, 0, half:-half]
-
-
 def window_wave(
     weights: HiftWeights,
+    network: HiftNetwork,
     mel: Tensor,
     known_pitch: Tensor,
     known_phase: Tensor,
@@ -165,7 +88,6 @@ def window_wave(
     *,
     first: bool,
     last: bool,
-    shape: Shape = shaped,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The wave of some frames, the source of whose first ones is settled.
 
@@ -173,8 +95,8 @@ def window_wave(
     known_phase [streams, known, harmonics + 1] in cycles; noise [streams, samples, harmonics + 1].
     `first` and `last` tell whether a reply begins and ends with these frames: the phase stands
     still before the middle of its first and behind that of its last frame. Where it goes on, its
-    pitch is seen as if the last frame were repeated. `shape` does what `shaped` does. -> wave
-    [streams, samples], and pitch and phase of all frames.
+    pitch is seen as if the last frame were repeated. -> wave [streams, samples], and pitch and
+    phase of all frames.
     """
     known, frames = known_pitch.shape[1], mel.shape[2]
     seen = mel if last else F.pad(mel, (0, PITCH_REACH), mode="replicate")
@@ -187,7 +109,7 @@ def window_wave(
     before = torch.cat([torch.zeros_like(pace[:, :1]) if first else pace[:, :1], pace[:, 1:]], 1)
     after = torch.cat([pace[:, 1:], torch.zeros_like(pace[:, :1]) if last else pace[:, -1:]], 1)
     source = source_wave(weights, pitch, phase, before, after, noise)
-    return shape(weights, mel, source), pitch, phase
+    return network(mel, source), pitch, phase
 
 
 HELD_FRAMES, FADE_FRAMES = 12, 1
@@ -221,11 +143,12 @@ def _shape(window: Window) -> tuple[int, int, bool, bool]:
 
 
 class Hift:
-    """mel -> samples for any number of replies. `run` is `window_wave` for these weights or does
-    the same."""
+    """mel -> samples for any number of replies. `run` does what `window_wave` does for these
+    weights and their network."""
 
     def __init__(self, weights: HiftWeights, run: WindowWave | None = None) -> None:
-        self.weights, self._run = weights, run or window_wave
+        self.weights = weights
+        self._run = run or partial(window_wave, weights, HiftNetwork(weights))
         self.samples_per_frame = weights.config.samples_per_frame
         self._noise = source_noise(weights.config).to(weights.window)
         size = FADE_FRAMES * self.samples_per_frame
@@ -268,7 +191,6 @@ class Hift:
         ).to(mel.device, non_blocking=True)  # without a wait for what makes the mel
         at = starts[:, None] + torch.arange(frames * size, device=mel.device)
         waves, pitch, phase = self._run(
-            self.weights,
             mel,
             torch.stack([state.pitch for state in states]),
             torch.stack([state.phase for state in states]),

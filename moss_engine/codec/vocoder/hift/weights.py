@@ -111,7 +111,7 @@ def _frozen(value: Any) -> Any:
 
 def hift_shapes(config: HiftConfig) -> dict[str, tuple[int, ...]]:
     """Every tensor of `hift.pt` once weight norm is folded: name -> shape."""
-    return taken_shapes(lambda take: _pack(take, config, torch.device("cpu"), torch.float32))
+    return taken_shapes(lambda take: _pack(take, config, torch.device("cpu")))
 
 
 _SPELLINGS = (
@@ -123,7 +123,7 @@ _SPELLINGS = (
 
 @dataclass(frozen=True)
 class ResidualBlock:
-    """Per dilation: Snake, dilated convolution, Snake, convolution. Snakes are [1, channels, 1]."""
+    """Per dilation: Snake, dilated convolution, Snake, convolution. Snakes are [channels]."""
 
     dilations: tuple[int, ...]
     first: tuple[Affine, ...]
@@ -142,7 +142,7 @@ class Level:
 
 @dataclass(frozen=True)
 class HiftWeights:
-    """`forward` [n_fft + 2, 1, n_fft] and `inverse` of the same shape are windowed Fourier bases:
+    """`forward` [n_fft + 2, n_fft] and `inverse` [n_fft, n_fft + 2] are windowed Fourier bases:
     real parts, then imaginary parts."""
 
     config: HiftConfig
@@ -188,22 +188,19 @@ def fold_weight_norm(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def pack_hift(
-    tensors: Mapping[str, Tensor],
-    config: HiftConfig,
-    device: torch.device,
-    dtype: torch.dtype = torch.float32,
+    tensors: Mapping[str, Tensor], config: HiftConfig, device: torch.device
 ) -> HiftWeights:
-    """From checked, folded tensors."""
-    return _pack(lambda name, _: tensors[name], config, device, dtype)
+    """From checked, folded tensors, in float32."""
+    return _pack(lambda name, _: tensors[name], config, device)
 
 
-def _pack(take: Take, config: HiftConfig, device: torch.device, dtype: torch.dtype) -> HiftWeights:
+def _pack(take: Take, config: HiftConfig, device: torch.device) -> HiftWeights:
+    def wide(tensor: Tensor) -> Tensor:
+        return tensor.to(device, torch.float32)
+
     def affine(name: str, shape: tuple[int, ...], outputs: int | None = None) -> Affine:
         bias = (shape[0] if outputs is None else outputs,)
-        return Affine(
-            take(f"{name}.weight", shape).to(device, dtype),
-            take(f"{name}.bias", bias).to(device, dtype),
-        )
+        return Affine(wide(take(f"{name}.weight", shape)), wide(take(f"{name}.bias", bias)))
 
     def block(name: str, size: int, kernel: int, dilations: tuple[int, ...]) -> ResidualBlock:
         def convolutions(half: int) -> tuple[Affine, ...]:
@@ -212,8 +209,7 @@ def _pack(take: Take, config: HiftConfig, device: torch.device, dtype: torch.dty
 
         def snakes(half: int) -> tuple[Tensor, ...]:
             names = (f"{name}.activations{half}.{i}.alpha" for i in range(len(dilations)))
-            found = (take(name, (size,)).to(device, dtype) for name in names)
-            return tuple(alpha[None, :, None].contiguous() for alpha in found)
+            return tuple(wide(take(name, (size,))) for name in names)
 
         return ResidualBlock(dilations, convolutions(1), snakes(1), convolutions(2), snakes(2))
 
@@ -249,9 +245,7 @@ def _pack(take: Take, config: HiftConfig, device: torch.device, dtype: torch.dty
         affine("m_source.l_linear", (1, config.num_harmonics + 1)),
         tuple(map(pitch, range(5))),
         affine("f0_predictor.classifier", (1, config.pitch_channels)),
-        window.to(device, dtype),
-        forward.to(device, dtype),
-        inverse.to(device, dtype),
+        *map(wide, (window, forward, inverse)),
     )
 
 
@@ -264,10 +258,10 @@ def _fourier(size: int, window: Tensor) -> tuple[Tensor, Tensor]:
     identity = torch.eye(size, dtype=torch.float64)
     # [size, bins]: the transform of every single sample
     spectrum = torch.fft.rfft(identity * window)
-    forward = torch.cat([spectrum.real, spectrum.imag], 1).t()[:, None].contiguous()
+    forward = torch.cat([spectrum.real, spectrum.imag], 1).t().contiguous()
     bins = size // 2 + 1
     parts = torch.cat(
         [torch.eye(bins, dtype=torch.float64) + 0j, 1j * torch.eye(bins, dtype=torch.float64)]
     )
     inverse = torch.fft.irfft(parts, n=size) * window
-    return forward, inverse[:, None].contiguous()
+    return forward, inverse.t().contiguous()

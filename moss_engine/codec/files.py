@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from moss_engine.api.errors import CheckpointError
 from moss_engine.api.small_files import read_json, read_text, require_regular
 from moss_engine.models.checkpoint import FILE_NAME, check_tensors, load_tensors, save_tensors
-from moss_engine.models.tensor_file import read_header
 
 CONFIG_NAME = "config.json"
+AGAIN = "fetch the codec again."
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -80,16 +80,10 @@ def filled(build: Callable[[], nn.Module], folder: Path, device: torch.device | 
     """
     with torch.device("meta"):
         sizes = build().state_dict()
-    path = folder / FILE_NAME
     expected = {name: tuple(sizes[name].shape) for name in sizes if is_trained(name)}
-    check_tensors(path, read_header(path), expected)
+    tensors = load_tensors(folder / FILE_NAME, expected, dtype=torch.float32)
     network = build()
-    state = {name: tensor for name, tensor in network.state_dict().items() if is_trained(name)}
-    tensors = load_tensors(
-        folder / FILE_NAME, {n: tuple(t.shape) for n, t in state.items()}, dtype=torch.float32
-    )
-    left_out = network.load_state_dict(tensors, strict=False).missing_keys
-    assert not any(is_trained(name) for name in left_out)
+    network.load_state_dict(tensors, strict=False)
     return network.to(device).eval().requires_grad_(False)
 
 
@@ -111,32 +105,20 @@ Take = Callable[[str, tuple[int, ...]], Tensor]
 """Gives the tensor of a name, which has this shape."""
 
 
-class _Unread(Tensor):
-    """Stands for a tensor of which only name and shape are asked; so does what is made of it."""
-
-    @classmethod
-    def __torch_function__(cls, *call: object) -> Tensor:
-        return _UNREAD
-
-
-_UNREAD = torch.empty(0).as_subclass(_Unread)
-
-
-def taken_shapes(pack: Callable[[Take], object]) -> dict[str, tuple[int, ...]]:
+def taken_shapes(pack: Callable[[Take, torch.device], object]) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every tensor that `pack` takes; nothing is computed of them."""
     shapes: dict[str, tuple[int, ...]] = {}
 
     def take(name: str, shape: tuple[int, ...]) -> Tensor:
         shapes[name] = shape
-        return _UNREAD
+        return torch.empty(shape, device="meta")
 
-    pack(take)
+    pack(take, torch.device("meta"))
     return shapes
 
 
 TRAINING_ENTRIES = ("epoch", "step")
 """Numbers that a training run leaves beside its tensors."""
-_NAMED = 4
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -151,18 +133,18 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
         )
     except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing; fetch the codec again.") from None
+        raise CheckpointError(f"{path} is missing; {AGAIN}") from None
     except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
         raise CheckpointError(
-            f"{path} holds no tensors ({type(error).__name__}); fetch the codec again."
+            f"{path} holds no tensors ({type(error).__name__}); {AGAIN}"
         ) from None
     if not isinstance(state, Mapping):
-        raise CheckpointError(f"{path} holds no named tensors; fetch the codec again.")
+        raise CheckpointError(f"{path} holds no named tensors; {AGAIN}")
     tensors = {name: value for name, value in state.items() if name not in TRAINING_ENTRIES}
     strange = [str(name) for name, value in tensors.items() if not isinstance(value, Tensor)]
     if strange:
         raise CheckpointError(
-            f"{path} holds {_list(strange)}, which are no tensors; fetch the codec again."
+            f"{path} holds {', '.join(strange[:4])}, which are no tensors; {AGAIN}"
         )
     return tensors
 
@@ -171,35 +153,12 @@ def check_state(
     tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], path: Path
 ) -> None:
     """Raise CheckpointError unless `tensors` has exactly these names and shapes, all finite."""
-    missing = [name for name in shapes if name not in tensors]
-    extra = [name for name in tensors if name not in shapes]
-    wrong = [
-        f"{name} {tuple(tensors[name].shape)} instead of {shape}"
-        for name, shape in shapes.items()
-        if name in tensors and tuple(tensors[name].shape) != shape
-    ]
-    wrong += [
-        f"{name} of type {tensor.dtype}"
-        for name, tensor in tensors.items()
-        if not tensor.is_floating_point()
-    ]
-    if not (missing or extra or wrong):
-        wrong = [
-            f"NaN or infinite values in {name}"
-            for name, tensor in tensors.items()
-            if not bool(tensor.isfinite().all())
-        ]
-    for what, names in (("lacks", missing), ("has unknown", extra), ("has", wrong)):
-        if names:
-            raise CheckpointError(
-                f"{path} {what} {_list(names)}; it belongs to another model or is damaged: "
-                "fetch the codec again."
-            )
-
-
-def _list(names: list[str]) -> str:
-    shown = ", ".join(names[:_NAMED])
-    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"
+    check_tensors(path, tensors, shapes, f"it belongs to another model or is damaged: {AGAIN}")
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise CheckpointError(f"{path} has {name} of type {tensor.dtype}; {AGAIN}")
+        if not bool(tensor.isfinite().all()):
+            raise CheckpointError(f"{path} has NaN or infinite values in {name}; {AGAIN}")
 
 
 MAX_BYTES = 1024 * 1024
@@ -236,17 +195,15 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         tree = yaml.load(read_text(path, MAX_BYTES), Loader=_PlainLoader)
     except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing; fetch the codec again.") from None
+        raise CheckpointError(f"{path} is missing; {AGAIN}") from None
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise CheckpointError(
-            f"{path} cannot be read ({type(error).__name__}); fetch the codec again."
-        ) from None
+        raise CheckpointError(f"{path} cannot be read ({type(error).__name__}); {AGAIN}") from None
     if not isinstance(tree, dict):
-        raise CheckpointError(f"{path} holds no settings; fetch the codec again.")
+        raise CheckpointError(f"{path} holds no settings; {AGAIN}")
     try:
         return _Resolver(tree, path).resolve(tree, 0)
     except RecursionError:
-        raise CheckpointError(f"{path} refers in a circle; fetch the codec again.") from None
+        raise CheckpointError(f"{path} refers in a circle; {AGAIN}") from None
 
 
 class _Resolver:
@@ -260,11 +217,9 @@ class _Resolver:
     def resolve(self, value: Any, depth: int) -> Any:
         self._num_values += 1
         if self._num_values > MAX_VALUES:
-            raise CheckpointError(
-                f"{self._path} stands for too many values; fetch the codec again."
-            )
+            raise CheckpointError(f"{self._path} stands for too many values; {AGAIN}")
         if depth > 8:
-            raise CheckpointError(f"{self._path} refers in a circle; fetch the codec again.")
+            raise CheckpointError(f"{self._path} refers in a circle; {AGAIN}")
         if isinstance(value, dict):
             return {key: self.resolve(inner, depth) for key, inner in value.items()}
         if isinstance(value, list):
@@ -276,7 +231,7 @@ class _Resolver:
         missing = [name for name in names if name not in self._tree]
         if missing or not names:
             raise CheckpointError(
-                f"{self._path} refers to {value!s}, which it does not hold; fetch the codec again."
+                f"{self._path} refers to {value!s}, which it does not hold; {AGAIN}"
             )
         found = [self.resolve(self._tree[name], depth + 1) for name in names]
         if re.fullmatch(r"<[^<>]+>(\s*\*\s*<[^<>]+>)+", value.strip()):

@@ -179,9 +179,13 @@ def read_index(folder: Path) -> dict[str, StoredTensor]:
 
 
 def check_tensors(
-    path: Path, stored: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int, ...]]
+    path: Path,
+    stored: Mapping[str, StoredTensor] | Mapping[str, Tensor],
+    expected: Mapping[str, tuple[int, ...]],
+    remedy: str = _REMEDY,
 ) -> None:
-    """Raise CheckpointError unless exactly the expected names and shapes are stored."""
+    """Raise CheckpointError, with the remedy, unless exactly the expected names and shapes are
+    stored."""
     wanted = dict(expected)
     for name in expected:
         if name in stored and stored[name].dtype is torch.int8:
@@ -194,12 +198,12 @@ def check_tensors(
     ):
         if names:
             shown = ", ".join(sorted(names)[:3]) + (" ..." if len(names) > 3 else "")
-            raise CheckpointError(f"{path} {what} tensors {shown} ({len(names)} in all); {_REMEDY}")
+            raise CheckpointError(f"{path} {what} tensors {shown} ({len(names)} in all); {remedy}")
     for name, shape in wanted.items():
         if stored[name].shape != tuple(shape):
             found = list(stored[name].shape)
             raise CheckpointError(
-                f"{path}: tensor {name} has shape {found} instead of {list(shape)}; {_REMEDY}"
+                f"{path}: tensor {name} has shape {found} instead of {list(shape)}; {remedy}"
             )
         if stored[name].dtype is torch.int8 and (name not in expected or len(shape) < 2):
             raise CheckpointError(f"{path}: tensor {name} may not be stored as int8; {_REMEDY}")

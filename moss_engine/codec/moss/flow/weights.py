@@ -146,7 +146,7 @@ def _check_numbers(config: FlowConfig, path: Path) -> None:
 
 def flow_shapes(config: FlowConfig) -> dict[str, tuple[int, ...]]:
     """Every tensor of `flow.pt` and of `flow-chunk-N.pt`: name -> shape."""
-    return taken_shapes(lambda take: _pack(take, config, torch.device("cpu"), torch.float32))
+    return taken_shapes(lambda take, device: _pack(take, config, device, torch.float32))
 
 
 def stage_names(config: FlowConfig) -> list[str]:

@@ -111,7 +111,7 @@ def _frozen(value: Any) -> Any:
 
 def hift_shapes(config: HiftConfig) -> dict[str, tuple[int, ...]]:
     """Every tensor of `hift.pt` once weight norm is folded: name -> shape."""
-    return taken_shapes(lambda take: _pack(take, config, torch.device("cpu")))
+    return taken_shapes(lambda take, device: _pack(take, config, device))
 
 
 _SPELLINGS = (

@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from moss_engine.api.telemetry import switch_off_telemetry
 from moss_engine.audio.pitch import Ending, ending
 from moss_engine.audio.rate import FROM_HZ, Downsampler
 from moss_engine.audio.turn_taking import END_S, LOOK_S, NUMBERS, RATE_HZ
+from moss_engine.audio.voice_activity import open_network
 
 INSTALL = "pip install --no-deps pipecat-ai==1.14.0"
 WITHOUT_MELODY = f"Ends of turns are judged by words alone, which waits longer; better: {INSTALL}"
@@ -128,16 +128,7 @@ def find_melody() -> Path | None:
 def load_melody() -> Melody | None:
     """None where `find_melody` finds none."""
     path = find_melody()
-    if path is None:
-        return None
-    switch_off_telemetry()
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    return Melody(
-        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    )
+    return Melody(open_network(path)) if path else None
 
 
 FFT, HOP, MELS = 400, 160, 80

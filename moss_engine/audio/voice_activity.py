@@ -99,11 +99,14 @@ def load_detector() -> Detector:
 
 @functools.cache
 def _load(path: Path) -> Detector:
+    return Detector(open_network(path))
+
+
+def open_network(path: Path) -> Any:
+    """The onnxruntime session of a network that runs on one core."""
     switch_off_telemetry()
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    return Detector(
-        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    )
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

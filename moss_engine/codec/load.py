@@ -12,7 +12,7 @@ from moss_engine.api.errors import CheckpointError, ConfigError
 from moss_engine.codec.base import CodecOptions, SpeechCodec, VoiceCloner
 from moss_engine.codec.files import read_config
 from moss_engine.codec.moss.codec import MossCodec
-from moss_engine.codec.moss.load import is_moss_codec, load_moss_codec
+from moss_engine.codec.moss.load import MossVoiceCloner, is_moss_codec, load_moss_codec
 from moss_engine.codec.nano import FSQ_TYPE, load_nano_codec
 from moss_engine.codec.vocoder.make import KINDS, pick_folder
 from moss_engine.config import NANO_CHECKPOINT
@@ -98,6 +98,4 @@ def load_cloner(codec: SpeechCodec, folder: Path) -> VoiceCloner:
         raise ConfigError(
             "--own-voice is for the MOSS-Speech codec; name it with --codec, or omit --own-voice."
         )
-    from moss_engine.codec.moss.load import load_moss_cloner
-
-    return load_moss_cloner(codec, folder)
+    return MossVoiceCloner(codec, folder)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+import soxr
 import torch
 from torch import Tensor
 
 MAX_KERNEL_VALUES = 1 << 20
-"""Limit for caching the filters of all output phases: 44,101 Hz alone has 16,000 phases."""
+"""Of the filters of all output phases: 44,101 Hz alone has 16,000 phases. Between two rates that
+want more, soxr's filter takes their place."""
 BLOCK_VALUES = 1 << 22
 
 
 def resample(
     wave: Tensor, from_hz: int, to_hz: int, *, zero_crossings: int = 24, roll_off: float = 0.95
 ) -> Tensor:
-    """float32 [samples] -> [ceil(samples * to_hz / from_hz)], by a Hann-windowed sinc.
+    """float32 [samples] -> [about samples * to_hz / from_hz], by a Hann-windowed sinc.
 
     The sinc reaches over `zero_crossings` on either side and cuts off at `roll_off` of that rate;
     with 6 and 0.99 the result is that of torchaudio's Resample. Memory stays within a few times the
@@ -28,16 +30,9 @@ def resample(
     old, new = from_hz // common, to_hz // common
     cutoff = roll_off * min(old, new)  # in cycles per two common periods
     reach = math.ceil(zero_crossings * old / cutoff)
-    num_out = -(-len(wave) * new // old)
-    if new * (2 * reach + old) <= MAX_KERNEL_VALUES:
-        return _by_phase(wave, old, new, reach, cutoff, zero_crossings)[:num_out]
-    return _by_sample(wave, old, new, reach, cutoff, zero_crossings, num_out)
-
-
-def _by_phase(
-    wave: Tensor, old: int, new: int, reach: int, cutoff: float, zero_crossings: int
-) -> Tensor:
-    """All samples with the filters of the `new` phases that repeat."""
+    if new * (2 * reach + old) > MAX_KERNEL_VALUES:
+        found = soxr.resample(wave.cpu().numpy(), from_hz, to_hz)
+        return torch.from_numpy(found).to(wave.device)
     kernel = _kernel(old, new, reach, cutoff, zero_crossings).to(wave.device)  # [new, taps]
     padded = torch.nn.functional.pad(wave, (reach, reach + old))
     blocks = padded.unfold(0, kernel.shape[1], old)  # [periods, taps], a view
@@ -45,7 +40,7 @@ def _by_phase(
     # products, not a convolution: on a GPU those may round to 10 bits
     return torch.cat(
         [blocks[i : i + step] @ kernel.T for i in range(0, len(blocks), step)]
-    ).reshape(-1)
+    ).reshape(-1)[: -(-len(wave) * new // old)]
 
 
 @lru_cache(maxsize=16)
@@ -53,24 +48,6 @@ def _kernel(old: int, new: int, reach: int, cutoff: float, zero_crossings: int) 
     offsets = torch.arange(-reach, reach + old, dtype=torch.float64)[None] / old
     phases = torch.arange(new, dtype=torch.float64)[:, None] / new
     return _windowed_sinc((offsets - phases) * cutoff, zero_crossings, cutoff / old).float()
-
-
-def _by_sample(
-    wave: Tensor, old: int, new: int, reach: int, cutoff: float, zero_crossings: int, num_out: int
-) -> Tensor:
-    """Every output sample with a filter of its own, made when it is needed."""
-    padded = torch.nn.functional.pad(wave, (reach, reach + 1))
-    taps = torch.arange(2 * reach + 1, device=wave.device)
-    out = []
-    for start in range(0, num_out, step := max(1, BLOCK_VALUES // len(taps))):
-        places = torch.arange(start, min(start + step, num_out), device=wave.device) * old
-        nearest, phase = places // new, places % new
-        offsets = (taps - reach)[None].double() / old - phase[:, None].double() / (new * old)
-        kernel = _windowed_sinc(
-            offsets * cutoff, zero_crossings, cutoff / old
-        ).float()  # [outputs, taps]
-        out.append((padded[nearest[:, None] + taps[None]] * kernel).sum(1))
-    return torch.cat(out) if out else wave.new_empty(0)
 
 
 def _windowed_sinc(times: Tensor, zero_crossings: int, scale: float) -> Tensor:

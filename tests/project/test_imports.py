@@ -41,7 +41,7 @@ ALLOWED = {
     "engine": "api config runtime",
     "text": "api models text.spoken tokenizers",
     "text.spoken": "anyascii",
-    "codec": "api models torch yaml",
+    "codec": "api models soxr torch yaml",
     "codec.load": "api config models codec.* torch",
     "codec.nano": "api models codec codec.vocoder torch",
     "codec.moss": "api models codec codec.vocoder codec.vocoder.hift codec.moss.flow "

@@ -22,7 +22,7 @@ from moss_engine.codec.moss.flow.weights import (
     read_flow_config,
 )
 from moss_engine.codec.moss.speaker import CAMPPLUS_NAME, SpeakerEncoder
-from moss_engine.codec.moss.voice import Speaker, Voice, advice, list_voices, load_voice, make_voice
+from moss_engine.codec.moss.voice import Voice, advice, list_voices, load_voice, make_voice
 from moss_engine.codec.moss.whisper import WhisperVqConfig, codec_digest, load_whisper_vq
 from moss_engine.codec.vocoder.hift.cuda import CudaHift
 from moss_engine.codec.vocoder.hift.generator import Hift
@@ -231,29 +231,20 @@ def runner(flow: FlowWeights, device: torch.device, max_together: int) -> tuple[
 
 
 class MossVoiceCloner:
-    """Voices made while the codec is in use, of recordings that were encoded already."""
+    """See `VoiceCloner`; raises CheckpointError and MissingPackageError where the speaker network
+    of the codec's folder cannot run."""
 
-    def __init__(self, codec: MossCodec, speaker: Speaker):
-        self._codec, self._speaker = codec, speaker
+    def __init__(self, codec: MossCodec, folder: Path):
+        self._codec, self._speaker = codec, SpeakerEncoder(folder / CAMPPLUS_NAME)
 
     def add(
         self, name: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]
     ) -> str | None:
-        """Offer a voice made of float32 [samples] mono and its codes; answers with a sentence where
-        another length would be better.
-
-        Raises AudioEmptyError below 1 s and AudioLongError above 30 s.
-        """
+        """See `VoiceCloner`."""
         voice = make_voice(name, wave, sample_rate_hz, codes, self._speaker)
         self._codec.add_voice(voice)
         return advice(len(wave) / sample_rate_hz)
 
     def remove(self, name: str) -> None:
-        """Offer the voice no more; replies that speak in it go on."""
+        """See `VoiceCloner`."""
         self._codec.remove_voice(name)
-
-
-def load_moss_cloner(codec: MossCodec, folder: Path) -> MossVoiceCloner:
-    """Raises CheckpointError and MissingPackageError where the speaker network of the codec's
-    folder cannot run."""
-    return MossVoiceCloner(codec, SpeakerEncoder(folder / CAMPPLUS_NAME))

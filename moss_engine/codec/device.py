@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import conv2d, conv_transpose2d, pad
 
 Result = TypeVar("Result")
 GRAPH_BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -70,3 +71,65 @@ class Affine:
 
     weight: Tensor
     bias: Tensor
+
+
+@dataclass(frozen=True)
+class Format:
+    """Of signals [batch, channels, 1, samples]. `fused`: each activation is one kernel of a GPU,
+    which also adds up what comes before it, and channels come last, as convolutions on tensor cores
+    want them."""
+
+    dtype: torch.dtype
+    fused: bool
+
+    def of(self, x: Tensor) -> Tensor:
+        layout = torch.channels_last if self.fused else torch.contiguous_format
+        return x.contiguous(memory_format=layout)
+
+
+class Convolution:
+    """weight [outputs, inputs, 1, taps], of a transposed one [inputs, outputs, 1, taps]; bias
+    float32. With `inputs` and `outputs` more channels that are zero."""
+
+    def __init__(self, affine: Affine, form: Format, *, inputs: int = 0, outputs: int = 0) -> None:
+        weight = pad(affine.weight, (0, 0, 0, inputs, 0, outputs))[:, :, None].to(form.dtype)
+        self.weight, self.bias = form.of(weight), pad(affine.bias, (0, outputs)).float()
+        self._form = form
+
+    def __call__(
+        self, x: Tensor, padding: int, dilation: int = 1, stride: int = 1, *, biased: bool = True
+    ) -> Tensor:
+        """[batch, inputs, 1, samples] -> the same form"""
+        y = conv2d(x, self.weight, stride=(1, stride), padding=(0, padding), dilation=(1, dilation))
+        return self._biased(y) if biased else self._form.of(y)
+
+    def transposed(self, x: Tensor, padding: int, stride: int) -> Tensor:
+        """[batch, inputs, 1, samples] -> `stride` times as many samples"""
+        return self._biased(
+            conv_transpose2d(x, self.weight, stride=(1, stride), padding=(0, padding))
+        )
+
+    def _biased(self, y: Tensor) -> Tensor:
+        return self._form.of(y) + self.bias[:, None, None].to(y.dtype)
+
+
+class Graph:
+    """`run(*inputs)` as a CUDA graph, for inputs of those sizes."""
+
+    def __init__(
+        self,
+        run: Callable[..., tuple[Tensor, ...]],
+        inputs: tuple[Tensor, ...],
+        lane: torch.cuda.Stream,
+        pool: Any,
+    ) -> None:
+        self._inputs = inputs
+        self._graph, self._outputs = captured(lambda: run(*inputs), lane, pool)
+
+    def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
+        """The outputs for these inputs, of which there may be fewer than there is room for."""
+        count = len(given[0])
+        for place, values in zip(self._inputs, given, strict=True):
+            place[:count].copy_(values)
+        self._graph.replay()
+        return tuple(output[:count].clone() for output in self._outputs)

@@ -194,7 +194,7 @@ def stand_in_codec(device: torch.device, max_together: int = 16) -> NanoCodec:
     together = max_together if device.type == "cuda" else 1
     chunks = tuple(codes * fsq.config.frames_per_code for codes in (5, 10, 20))
     plan = chunk_plan(chunks, CONTEXT_FRAMES, device)
-    vocoder = window_vocoder(generator.to(device), fsq.config.mel, plan, device, together)
+    vocoder = window_vocoder(generator, fsq.config.mel, plan, device, together)
     return NanoCodec(fsq, vocoder, device, max_together=together)
 
 

@@ -83,7 +83,7 @@ def test_generator(form, kernels):
     mel = torch.randn(2, 5, 20, generator=torch.Generator().manual_seed(1)).to(DEVICE)
     with torch.inference_mode():
         wanted = network(mel)
-        assert relative_error(FusedGenerator(network)(mel), wanted) < 1e-5
+        assert relative_error(FusedGenerator(network, torch.float32)(mel), wanted) < 1e-5
 
 
 @pytest.mark.skipif(DEVICE.type == "cpu", reason="CUDA graphs need a GPU")

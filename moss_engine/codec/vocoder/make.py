@@ -50,13 +50,11 @@ def vocoder_mel(folder: Path) -> MelSpec:
     return MelSpec(**config["mel"])
 
 
-def load_vocoder(
-    folder: Path, device: torch.device | str = "cpu"
-) -> tuple[nn.Module, dict[str, Any]]:
+def load_vocoder(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, dict[str, Any]]:
     """A generator in float32, ready to run but not to be trained, and its config.
 
-    On a GPU a plain BigVGAN's activations are kernels of this program's own; raises
-    MissingPackageError where Triton is absent.
+    On a GPU a plain BigVGAN is a `FusedGenerator` in float16; raises MissingPackageError where
+    Triton is absent.
     """
     config = read_config(folder)
     if config["type"] != BIGVGAN_TYPE:
@@ -173,7 +171,7 @@ def chunk_plan(chunk_frames: tuple[int, ...], context: int, device: torch.device
 
 
 def window_vocoder(
-    generator: nn.Module, mel: MelSpec, plan: WindowPlan, device: torch.device, max_together: int
+    generator: Any, mel: MelSpec, plan: WindowPlan, device: torch.device, max_together: int
 ) -> WindowVocoder:
     """A plain BigVGAN that is ready to run."""
     if device.type != "cuda":

@@ -3,7 +3,7 @@ windows of a reply and for those within it, and for a few last ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from moss_engine.codec.device import GRAPH_BATCHES, captured, open_lane
+from moss_engine.codec.device import GRAPH_BATCHES, Graph, open_lane
 from moss_engine.codec.vocoder.hift.generator import KEPT_FRAMES, PITCH_REACH, window_wave
 from moss_engine.codec.vocoder.hift.network import HiftNetwork
 from moss_engine.codec.vocoder.hift.weights import HiftWeights
@@ -31,21 +31,6 @@ class _Shape:
     is_last: bool
 
 
-@dataclass(frozen=True)
-class _Graph:
-    graph: torch.cuda.CUDAGraph
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-
-    def __call__(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The outputs for these inputs, of which there may be fewer than there is room for"""
-        count = len(given[0])
-        for place, values in zip(self.inputs, given, strict=True):
-            place[:count].copy_(values)
-        self.graph.replay()
-        return tuple(output[:count].clone() for output in self.outputs)
-
-
 class CudaHift:
     """`window_wave` for one HiFT on a GPU. Windows of `chunk_frames` new frames are captured when
     it is made, up to `max_together` at a time, and those that end a reply with one of `last_frames`
@@ -59,7 +44,7 @@ class CudaHift:
         self._last_counts = [count for count in _LAST_COUNTS if count <= max_together]
         self._weights = weights
         self._network = HiftNetwork(weights, torch.float16, fused=True)
-        self._graphs: dict[_Shape, _Graph] = {}
+        self._graphs: dict[_Shape, Graph] = {}
         device = weights.window.device
         pool, stream = torch.cuda.graph_pool_handle(), open_lane(device)
         assert stream is not None, "graphs are of a GPU"
@@ -113,17 +98,16 @@ class CudaHift:
             )
         given = mel, known_pitch, known_phase, noise
         results = [
-            graph([values[at : at + room] for values in given]) for at in range(0, count, room)
+            graph(*(values[at : at + room] for values in given)) for at in range(0, count, room)
         ]
         wave, pitch, phase = (torch.cat(parts) for parts in zip(*results, strict=True))
         return wave, pitch, phase
 
     def _capture(self, shape: _Shape, pool: Any, stream: torch.cuda.Stream) -> None:
         inputs = _inputs(self._weights, shape.count, shape.frames, shape.known)
-        how: Any = {"first": shape.is_first, "last": shape.is_last}
-        run = partial(window_wave, self._weights, self._network, *inputs, **how)
-        graph, outputs = captured(run, stream, pool)
-        self._graphs[shape] = _Graph(graph, inputs, outputs)
+        first, last = shape.is_first, shape.is_last
+        run = partial(window_wave, self._weights, self._network, first=first, last=last)
+        self._graphs[shape] = Graph(run, inputs, stream, pool)
 
 
 def _inputs(weights: HiftWeights, count: int, frames: int, known: int) -> tuple[Tensor, ...]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
-from torch.nn.functional import conv2d, conv_transpose2d, leaky_relu, linear, pad
+from torch.nn.functional import leaky_relu, linear, pad
 
-from moss_engine.codec.device import Affine
+from moss_engine.codec.device import Convolution, Format
 from moss_engine.codec.vocoder.hift.weights import HiftWeights, ResidualBlock
 
 MAX_MAGNITUDE = 100.0
@@ -16,45 +14,13 @@ _MULTIPLE = 8
 """Tensor cores take so many channels at a time; the spectrum's are filled up with zeros."""
 
 
-@dataclass(frozen=True)
-class _Format:
-    """Of signals [batch, channels, 1, samples]. `fused`: each activation is one kernel of a GPU,
-    which also adds up what comes before it, and channels come last, as convolutions on tensor cores
-    want them."""
-
-    dtype: torch.dtype
-    fused: bool
-
-    def of(self, x: Tensor) -> Tensor:
-        layout = torch.channels_last if self.fused else torch.contiguous_format
-        return x.contiguous(memory_format=layout)
-
-
-class _Convolution:
-    """weight [outputs, inputs, 1, taps]; bias float32. With `inputs` and `outputs` more channels
-    that are zero."""
-
-    def __init__(self, affine: Affine, form: _Format, *, inputs: int = 0, outputs: int = 0) -> None:
-        weight = pad(affine.weight, (0, 0, 0, inputs, 0, outputs))[:, :, None].to(form.dtype)
-        self.weight, self.bias = form.of(weight), pad(affine.bias, (0, outputs)).float()
-        self._form = form
-
-    def __call__(
-        self, x: Tensor, padding: int, dilation: int = 1, stride: int = 1, *, biased: bool = True
-    ) -> Tensor:
-        """[batch, inputs, 1, samples] -> the same form"""
-        y = conv2d(x, self.weight, stride=(1, stride), padding=(0, padding), dilation=(1, dilation))
-        y = self._form.of(y)
-        return y + self.bias[:, None, None].to(y.dtype) if biased else y
-
-
 class _Block:
     """Residual convolutions between Snakes."""
 
-    def __init__(self, block: ResidualBlock, form: _Format) -> None:
+    def __init__(self, block: ResidualBlock, form: Format) -> None:
         self._dilations, self._fused = block.dilations, form.fused
-        self._first = [_Convolution(affine, form) for affine in block.first]
-        self._second = [_Convolution(affine, form) for affine in block.second]
+        self._first = [Convolution(affine, form) for affine in block.first]
+        self._second = [Convolution(affine, form) for affine in block.second]
         self._first_snakes, self._second_snakes = block.first_snakes, block.second_snakes
 
     def add_to(self, mixed: Tensor, x: Tensor, scale: float, *, adds_up: bool) -> None:
@@ -101,20 +67,20 @@ class HiftNetwork:
     def __init__(
         self, weights: HiftWeights, dtype: torch.dtype = torch.float32, *, fused: bool = False
     ) -> None:
-        self._weights, self._form = weights, _Format(dtype, fused)
+        self._weights, self._form = weights, Format(dtype, fused)
         missing = -len(weights.forward) % _MULTIPLE if fused else 0
         self._forward = pad(weights.forward, (0, 0, 0, missing))
-        self._pre = _Convolution(weights.pre, self._form)
-        self._ups = [_Convolution(level.up, self._form) for level in weights.levels]
+        self._pre = Convolution(weights.pre, self._form)
+        self._ups = [Convolution(level.up, self._form) for level in weights.levels]
         self._downs = [
-            _Convolution(level.source_down, self._form, inputs=missing) for level in weights.levels
+            Convolution(level.source_down, self._form, inputs=missing) for level in weights.levels
         ]
         self._source_blocks = [_Block(level.source_block, self._form) for level in weights.levels]
         self._blocks = [
             [_Block(block, self._form) for block in level.blocks] for level in weights.levels
         ]
-        wide = _Format(torch.float32, fused)
-        self._post = _Convolution(weights.post, wide, outputs=missing)
+        wide = Format(torch.float32, fused)
+        self._post = Convolution(weights.post, wide, outputs=missing)
 
     def __call__(self, mel: Tensor, source: Tensor) -> Tensor:
         """mel [streams, mels, frames], source [streams, frames * samples_per_frame] -> samples of
@@ -129,15 +95,9 @@ class HiftNetwork:
         x = self._pre(form.of(mel[:, :, None].to(form.dtype)), 3)
         for i, (up, down, blocks) in enumerate(zip(self._ups, self._downs, self._blocks)):
             kernel, rate = config.upsample_kernels[i], config.upsample_rates[i]
-            x = conv_transpose2d(
-                leaky_relu(x, config.slope),
-                up.weight,
-                stride=(1, rate),
-                padding=(0, (kernel - rate) // 2),
-            )
+            x = up.transposed(leaky_relu(x, config.slope), (kernel - rate) // 2, rate)
             if i == len(self._ups) - 1:
-                x = torch.cat([x[..., 1:2], x], -1)  # a reflection
-            x = form.of(x + up.bias[:, None, None].to(x.dtype))
+                x = form.of(torch.cat([x[..., 1:2], x], -1))  # a reflection
             stride = config.source_strides[i]
             seen = down(spectrum, 0 if stride == 1 else stride // 2, stride=stride)
             self._source_blocks[i].add_to(x, seen, 1.0, adds_up=True)

@@ -2,17 +2,16 @@
 
 nano builds the built-in checkpoint with weights bound or baked, and compares logits row by row with
 the torch runtime in the same number format, and greedy replies. published builds, loads and times
-the full layout with random weights.
+the full layout with random weights, which are bound.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,16 +20,18 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.info import RuntimeInfo
-from moss_engine.config import NANO_CHECKPOINT
+from moss_engine.config import NANO_CHECKPOINT, EngineConfig
 from moss_engine.export.tensorrt import EFFORT, BuildTarget, build_tensorrt_plan
 from moss_engine.models.config import PUBLISHED, ModelConfig
-from moss_engine.models.layout import parts, stream_parts
+from moss_engine.models.layout import parts
 from moss_engine.runtime.base import Limits, ScheduledBatch
 from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.engine_manifest import PLAN_NAME, read_plan
+from moss_engine.runtime.make import make_limits
 from moss_engine.runtime.tensorrt.engine import Library, load_library
-from moss_engine.runtime.tensorrt.runtime import EngineFile, TrtRuntime
+from moss_engine.runtime.tensorrt.runtime import EngineFile, TrtRuntime, load_trt_runtime
 from moss_engine.text.processor import load_processor
+from scripts import build_engine
 from scripts.bench.agreement import led
 from scripts.bench.common import Report, names_of
 from scripts.bench.gpu import CONTEXT_ROWS, Needs, measure, sequence
@@ -67,11 +68,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--dtype", default="float16", choices=("float32", "float16", "bfloat16"),
         help="number format of the engines (float16)")  # fmt: skip
     add("--weights", type=names_of(WEIGHTS), default=[*WEIGHTS], metavar="KIND,...",
-        help="of the engines of nano; the first kind also for published (bound,baked)")  # fmt: skip
+        help="of the engines of nano (bound,baked)")  # fmt: skip
     add("--layers", type=int, default=PUBLISHED.num_shared_layers, metavar="N",
         help=f"shared layers of published ({PUBLISHED.num_shared_layers})")  # fmt: skip
     add("--effort", type=int, default=EFFORT,
-        help=f"the builder's optimisation level, 0 to 5 ({EFFORT})")  # fmt: skip
+        help=f"the builder's optimisation level for published, 0 to 5 ({EFFORT})")  # fmt: skip
     add("--beside", type=Path, metavar="FILE",
         help="figures of the bench full_size of the same hour, kept with these")  # fmt: skip
 
@@ -85,61 +86,33 @@ def run(args: argparse.Namespace, report: Report) -> None:
         dtype=args.dtype,
     )
     if "nano" in args.parts:
-        checks = measure_parity(library, args.dtype, args.weights, args.effort, device)
+        checks = measure_parity(args.backend, args.dtype, args.weights, device)
         report.add(parity=[asdict(check) for check in checks])
     if "published" in args.parts:
-        config = dataclasses.replace(PUBLISHED, num_shared_layers=args.layers)
-        measure_published(library, config, args.dtype, args.weights[0], args.effort, device, report)
+        config = replace(PUBLISHED, num_shared_layers=args.layers)
+        measure_published(library, config, args.dtype, args.effort, device, report)
     if args.beside:
         report.add(torch_runtime=json.loads(args.beside.read_text(encoding="utf-8")))
 
 
-def build(
-    library: Library,
-    config: ModelConfig,
-    dtype: str,
-    limits: Limits,
-    weights: str,
-    tensors: Mapping[str, Tensor] | Iterator[tuple[str, Tensor]],
-    effort: int,
-    device: torch.device,
-) -> tuple[TrtRuntime, dict[str, float]]:
-    """A runtime of an engine that is built now; seconds of building and loading, megabytes of the
-    plan. Loading is timed with bound weights already on the GPU."""
-    items = tensors.items() if isinstance(tensors, Mapping) else tensors
-    target = BuildTarget(library.backend, dtype, weights, None, limits, effort=effort)
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        path, start_s = folder / PLAN_NAME, time.perf_counter()
-        baked = items if weights == "baked" else None
-        manifest = build_tensorrt_plan(config, target, path, baked, print)
-        build_s = time.perf_counter() - start_s
-        bound = {n: t.to(device) for n, t in items} if weights == "bound" else {}
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        start_s = time.perf_counter()
-        names = (library.backend, library.version, str(device), dtype, "bench")
-        info = RuntimeInfo(*names, manifest.plan_digest)
-        plan = read_plan(folder, manifest)
-        file = EngineFile(library, plan, manifest, config, limits, bound, info, device)
-        runtime = TrtRuntime(file)
-        load_s = time.perf_counter() - start_s
-    return runtime, {"build_s": build_s, "load_s": load_s, "plan_mb": manifest.plan_bytes / 1e6}
-
-
 def measure_parity(
-    library: Library, dtype: str, kinds: Sequence[str], effort: int, device: torch.device
+    backend: str, dtype: str, kinds: Sequence[str], device: torch.device
 ) -> list[Parity]:
     """An engine for each kind of weights, led along the torch runtime's greedy replies."""
+    options = EngineConfig(runtime=backend, kv_rows=2048)
     config = ModelConfig.from_file(NANO_CHECKPOINT / "config.json")
-    limits, stored = Limits(16, 128, 4, 512, 2048), getattr(torch, dtype)
+    limits, stored = make_limits(options, config), getattr(torch, dtype)
     reference = load_torch_runtime(NANO_CHECKPOINT, limits, device=device, dtype=stored, threads=1)
     processor, texts = load_processor(NANO_CHECKPOINT, config, 1000), prompts_from(None, SENTENCES)
     wanted = list(answers(reference, processor, texts, REPLY_ROWS, greedy=True))
-    exact = led(reference, config.special, wanted)
-    layout, checks = dict(stream_parts(NANO_CHECKPOINT, config, stored)), []
+    exact, checks = led(reference, config.special, wanted), []
     for weights in kinds:
-        runtime, made = build(library, config, dtype, limits, weights, layout, effort, device)
+        with TemporaryDirectory() as name:
+            engine = Path(name) / "engine"
+            made: Any = build_engine.build(
+                NANO_CHECKPOINT, engine, backend, dtype, weights, None, options
+            )
+            runtime = load_trt_runtime(replace(options, engine=engine), limits, device)
         replies = answers(runtime, processor, texts, REPLY_ROWS, greedy=True)
         equal = sum(a.rows == b.rows for a, b in zip(wanted, replies, strict=True))
         found = led(runtime, config.special, wanted)
@@ -147,9 +120,8 @@ def measure_parity(
         difference = max((a - b).abs().max().item() for a, b in zip(found, exact))
         largest, rows = max(b.abs().max().item() for b in exact), sum(map(len, exact))
         compared = rows, int(agreeing), difference, largest
-        checks.append(
-            Parity(weights, made["build_s"], made["plan_mb"], *compared, len(wanted), equal)
-        )
+        plan_mb = made["plan_bytes"] / 1e6
+        checks.append(Parity(weights, made["build_s"], plan_mb, *compared, len(wanted), equal))
         runtime.close()
     return checks
 
@@ -158,22 +130,32 @@ def measure_published(
     library: Library,
     config: ModelConfig,
     dtype: str,
-    weights: str,
     effort: int,
     device: torch.device,
     report: Report,
 ) -> None:
-    """Build, load and measure the full layout."""
+    """Build, load and measure the full layout; it is loaded with the weights on the GPU already."""
     limits = Limits(16, 1024, 1, 512, 4096)
-    tensors: Any = random_tensors(config, getattr(torch, dtype), device)
-    if weights == "baked":
-        tensors = {name: value.cpu() for name, value in tensors}
-    runtime, made = build(library, config, dtype, limits, weights, tensors, effort, device)
+    target = BuildTarget(library.backend, dtype, "bound", None, limits, effort=effort)
+    with TemporaryDirectory() as name:
+        folder, start_s = Path(name), time.perf_counter()
+        manifest = build_tensorrt_plan(config, target, folder / PLAN_NAME, None, print)
+        build_s = time.perf_counter() - start_s
+        bound = random_tensors(config, getattr(torch, dtype), device)
+        torch.cuda.synchronize(device)
+        start_s = time.perf_counter()
+        names = (library.backend, library.version, str(device), dtype, "bench")
+        info, plan = RuntimeInfo(*names, manifest.plan_digest), read_plan(folder, manifest)
+        file = EngineFile(library, plan, manifest, config, limits, bound, info, device)
+        runtime = TrtRuntime(file)
+        load_s = time.perf_counter() - start_s
     report.add(
-        weights=weights,
+        weights="bound",
         layers=config.num_layers,
         effort=effort,
-        **made,
+        build_s=build_s,
+        load_s=load_s,
+        plan_mb=manifest.plan_bytes / 1e6,
         scratch_mb=runtime.scratch_bytes / 1e6,
         step_gb=Needs(config, "bfloat16").weight_bytes() / 1e9,
     )
@@ -193,10 +175,11 @@ def measure_published(
 
 def random_tensors(
     config: ModelConfig, dtype: torch.dtype, device: torch.device
-) -> Iterator[tuple[str, Tensor]]:
-    """The layout's tensors, one at a time: normal with deviation 0.02, norms near one."""
+) -> dict[str, Tensor]:
+    """The layout's tensors: normal with deviation 0.02, norms near one."""
     generator = torch.Generator(device).manual_seed(0)
+    tensors = {}
     for name, part in parts(config).items():
-        values = torch.empty(part.shape, dtype=dtype, device=device)
-        mean = float(len(part.shape) == 1)
-        yield name, values.normal_(mean, INIT_STD, generator=generator)
+        tensor = torch.empty(part.shape, dtype=dtype, device=device)
+        tensors[name] = tensor.normal_(float(len(part.shape) == 1), INIT_STD, generator=generator)
+    return tensors

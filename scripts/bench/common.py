@@ -64,35 +64,22 @@ def names_of(known: tuple[str, ...]) -> Callable[[str], list[str]]:
     return read
 
 
-def whole_numbers(text: str) -> list[int]:
-    """The type of an option such as 1,2,4."""
-    try:
-        found = [int(part) for part in text.split(",")]
-    except ValueError:
-        found = [0]
-    if min(found) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}; give whole numbers from 1 on, as in 1,2,4")
-    return found
-
-
 def count(text: str) -> int:
     """The type of an option that is one whole number from 1 on."""
-    (found,) = whole_numbers(text) if "," not in text else (0,)
-    if found < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}; give one whole number from 1 on")
-    return found
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
+
+
+def whole_numbers(text: str) -> list[int]:
+    """The type of an option such as 1,2,4."""
+    return [count(part) for part in text.split(",")]
 
 
 def levels(text: str) -> list[tuple[int, int]]:
     """The type of an option such as 16:32,64:128: how many, and replies in all."""
-    try:
-        pairs = [part.split(":") for part in text.split(",")]
-        found = [(int(many), int(replies)) for many, replies in pairs]
-    except ValueError:
-        found = [(0, 0)]
-    if any(min(pair) < 1 for pair in found):
-        raise argparse.ArgumentTypeError(f"{text!r}; give pairs, as in 16:32,64:128")
-    return found
+    pairs = (part.partition(":") for part in text.split(","))
+    return [(count(many), count(replies)) for many, _, replies in pairs]
 
 
 def cpu_name() -> str:

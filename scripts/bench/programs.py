@@ -12,9 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import http.client
-import json
-import subprocess
-import sys
+import multiprocessing
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -50,8 +48,8 @@ def run(args: argparse.Namespace, report: Report) -> None:
     page = launch(service, PageConfig(port=args.port), model="nano")
     try:
         service.submit = stamped  # type: ignore[method-assign]
-        command = [sys.executable, "-m", "scripts.bench.programs", str(args.port)]
-        heard = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+        with multiprocessing.get_context("spawn").Pool(1) as listener:
+            heard = listener.apply(listen, (args.port,))
         times = zip(heard[1:], made_s[1:], strict=True)
         report.add(**spread("first_byte", [1000 * (came_s - made) for came_s, made in times]))
         service.submit = submit  # type: ignore[method-assign]
@@ -63,8 +61,8 @@ def run(args: argparse.Namespace, report: Report) -> None:
         service.close()
 
 
-def listen(port: int) -> None:
-    """Prints when each first byte came, by this machine's one clock."""
+def listen(port: int) -> list[float]:
+    """When each first byte came, by this machine's one clock."""
     found = []
     for _ in range(TIMES + 1):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -75,7 +73,7 @@ def listen(port: int) -> None:
         answer.read()
         connection.close()
         time.sleep(REST_S)
-    print(json.dumps(found))
+    return found
 
 
 class Stamped(ReplyWrapper):
@@ -93,7 +91,3 @@ class Stamped(ReplyWrapper):
                     is_first = False
                     self._made_s.append(self._accepted_s + event.time_s)
                 yield event
-
-
-if __name__ == "__main__":
-    listen(int(sys.argv[1]))

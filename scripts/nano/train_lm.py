@@ -22,15 +22,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 from moss_engine.models.network import MossSpeech
-from scripts.nano.lm.batches import (
-    IGNORE,
-    WIDTHS,
-    PackedBatches,
-    Shape,
-    batches,
-    shape_of,
-    unpacked,
-)
+from scripts.nano.lm.batches import IGNORE, WIDTHS, EndlessBatches, Shape, batches, shape_of
 from scripts.nano.lm.sequences import NANO_CONFIG, Corpus
 from scripts.nano.stage import begin_training, one_cycle, set_rate, stage_parser
 
@@ -182,11 +174,11 @@ def main() -> None:
     shape = shape_of(corpus, args.rows, args.seed)
     found = batches(held_corpus, shape, args.seed, dropout=False, epochs=1)
     held = [
-        unpacked(torch.from_numpy(batch.packed()).to(device), shape)
+        [torch.from_numpy(part).to(device).long() for part in batch]
         for batch in islice(found, HELD_BATCHES)
     ]
     loader = DataLoader(
-        PackedBatches(corpus, shape, args.seed),
+        EndlessBatches(corpus, shape, args.seed),
         batch_size=None,
         num_workers=args.workers,
         pin_memory=device.type == "cuda",
@@ -194,9 +186,9 @@ def main() -> None:
     trainer = Trainer(MossSpeech(corpus.config), shape, device)
     print(f"lm: {len(corpus.reads)} texts to read", flush=True)
     began = time.monotonic()
-    for packed in islice(loader, args.steps):
+    for batch in islice(loader, args.steps):
         rate = one_cycle(trainer.step / args.steps, PEAK_RATE, warm_up=0.02)
-        tensors = unpacked(packed.to(device, non_blocking=True), shape)
+        tensors = [part.to(device, non_blocking=True).long() for part in batch]
         text, audio = map(float, trainer.train_step(tensors, rate))
         assert text + audio < float("inf"), "the loss is not finite"
         if trainer.step % REPORT_EVERY_STEPS == 0 or trainer.step == args.steps:

@@ -13,10 +13,9 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from scripts.nano.lm.sequences import AUDIO_TARGET, TEXT_TARGET, Corpus, LaidOut
@@ -25,23 +24,15 @@ WIDTHS = (64, 96, 128, 176, 224, 288, 384, 512, 768)
 IGNORE = -100
 
 
-@dataclass(frozen=True)
-class Batch:
-    """rows: [N, 2]; *_at: rows that predict *_target (IGNORE beyond the used part). Shapes are
-    fixed in a run."""
+class Batch(NamedTuple):
+    """rows: [N, 2]; *_at: rows that predict *_target (IGNORE beyond the used part); int32. Shapes
+    are fixed in a run."""
 
     rows: np.ndarray
     text_at: np.ndarray
     text_target: np.ndarray
     audio_at: np.ndarray
     audio_target: np.ndarray
-
-    def packed(self) -> np.ndarray:
-        """All of it in one int32 array, in the order of the fields."""
-        return np.concatenate(
-            [self.rows.ravel(), self.text_at, self.text_target, self.audio_at, self.audio_target],
-            dtype=np.int32,
-        )
 
 
 @dataclass(frozen=True)
@@ -55,11 +46,6 @@ class Shape:
     @property
     def num_rows(self) -> int:
         return sum(count * width for count, width in zip(self.cells, WIDTHS))
-
-    @property
-    def packed_sizes(self) -> list[int]:
-        """Lengths of the parts of `Batch.packed`."""
-        return [2 * self.num_rows, *[self.text_targets] * 2, *[self.audio_targets] * 2]
 
 
 def _cell_of(length: int) -> int | None:
@@ -148,20 +134,13 @@ def _filled(waiting: list[deque[LaidOut]], shape: Shape) -> list[list[LaidOut]]:
     return taken
 
 
-class PackedBatches(IterableDataset[Tensor]):
-    """Packed batches without end; every worker process takes its share of the texts."""
+class EndlessBatches(IterableDataset[Batch]):
+    """Batches without end; every worker process takes its share of the texts."""
 
     def __init__(self, corpus: Corpus, shape: Shape, seed: int):
         self.corpus, self.shape, self.seed = corpus, shape, seed
 
-    def __iter__(self) -> Iterator[Tensor]:
+    def __iter__(self) -> Iterator[Batch]:
         worker = get_worker_info()
         share = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        for batch in batches(self.corpus, self.shape, self.seed, share=share):
-            yield torch.from_numpy(batch.packed())
-
-
-def unpacked(batch: Tensor, shape: Shape) -> list[Tensor]:
-    """-> rows [N, 2], text_at, text_target, audio_at, audio_target, all int64"""
-    rows, *others = batch.long().split(shape.packed_sizes)
-    return [rows.view(-1, 2), *others]
+        yield from batches(self.corpus, self.shape, self.seed, share=share)

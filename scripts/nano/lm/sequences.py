@@ -120,29 +120,20 @@ def lay_out(
     shorter sequence that teaches what to say, with the words of every chunk after sound as in a
     real reply.
     """
-    text: list[np.ndarray] = [np.asarray(prompt_ids, np.int16)]
-    audio: list[np.ndarray] = [np.full(len(prompt_ids), ids.audio_pad, np.int16)]
-    is_audio: list[np.ndarray] = [np.zeros(len(prompt_ids), bool)]
+    rows, kinds = [(i, ids.audio_pad) for i in prompt_ids], [NO_TARGET] * len(prompt_ids)
     for chunk in chunks:
-        said = [piece for word in word_ids[chunk.first_word : chunk.end_word] for piece in word]
         is_cut = only_text and chunk is chunks[-1]
         end_code = min(chunk.end_code, chunk.first_code + KEPT_CODES) if is_cut else chunk.end_code
-        count = end_code - chunk.first_code
-        text.append(np.asarray([*said, ids.sosp], np.int16))
-        text.append(np.full(count + 1, ids.modality_pad, np.int16))
-        audio.append(np.full(len(said) + 1, ids.audio_pad, np.int16))
-        audio.append(np.append(codes[chunk.first_code : end_code], ids.eosp).astype(np.int16))
-        is_audio.append(np.repeat([False, True], [len(said) + 1, count + 1]))
-    text.append(np.asarray([ids.im_end], np.int16))
-    audio.append(np.asarray([ids.audio_pad], np.int16))
-    is_audio.append(np.zeros(1, bool))
-    rows = np.stack([np.concatenate(text), np.concatenate(audio)], axis=1)
-    target = np.full(len(rows), NO_TARGET, np.int8)
-    spoken = NO_TARGET if only_text else AUDIO_TARGET
-    target[len(prompt_ids) - 1 : -1] = np.where(np.concatenate(is_audio), spoken, TEXT_TARGET)[
-        len(prompt_ids) :
-    ]
-    return LaidOut(rows, target)
+        said = [piece for word in word_ids[chunk.first_word : chunk.end_word] for piece in word]
+        spoken = codes[chunk.first_code : end_code].tolist()
+        rows += [(piece, ids.audio_pad) for piece in (*said, ids.sosp)]
+        rows += [(ids.modality_pad, code) for code in (*spoken, ids.eosp)]
+        kinds += [TEXT_TARGET] * (len(said) + 1)
+        kinds += [NO_TARGET if only_text else AUDIO_TARGET] * (len(spoken) + 1)
+    rows.append((ids.im_end, ids.audio_pad))
+    return LaidOut(
+        np.array(rows, np.int16), np.array([*kinds[1:], TEXT_TARGET, NO_TARGET], np.int8)
+    )
 
 
 class PieceTable:

@@ -38,10 +38,12 @@ IRREGULAR = {
 
 
 class Grammar:
-    """Random sentences from the patterns; forms of verbs and plurals are made here."""
+    """Random sentences from the patterns; forms of verbs and plurals are made here. `slots` are
+    further ones, each filled by a call."""
 
     def __init__(self, sources: Path, rng: random.Random):
         self.rng = rng
+        self.slots: dict[str, Callable[[], str]] = {}
         counts, common = (
             word_counts(sources),
             {word: i for i, word in enumerate(scowl_words(sources, 50))},
@@ -99,7 +101,7 @@ class Grammar:
             return word.capitalize() if name[0] == "P" else word
         if name in ("vt", "vtd", "vtp", "ving"):
             return self._verb(rng.choice(self.verbs), name)
-        return figures(name, rng)
+        return self.slots[name]() if name in self.slots else figures(name, rng)
 
     def _verb(self, base: str, form: str) -> str:
         if form == "vt":

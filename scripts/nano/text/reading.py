@@ -67,50 +67,38 @@ class Homographs:
         return whole, {**{k + shift: said for k, said in forced.items()}, **second}
 
 
-class Letters:
-    """Endless random sentences with letters or units."""
+def letter_slots(rng: random.Random, names: list[str]) -> dict[str, Callable[[], str]]:
+    """What frames of letters hold besides the slots of the grammar."""
 
-    def __init__(self, expand: Callable[[str], str], rng: random.Random, names: list[str]):
-        self.expand, self.rng, self.names = expand, rng, names
+    def letters(low: int, high: int) -> str:
+        return " ".join(rng.choices(string.ascii_uppercase, k=rng.randint(low, high)))
 
-    def _letters(self, low: int, high: int) -> str:
-        return " ".join(self.rng.choices(string.ascii_uppercase, k=self.rng.randint(low, high)))
-
-    def _mixed(self) -> str:
-        items = self.rng.choices(string.ascii_uppercase, k=self.rng.randint(1, 4))
-        items += [str(self.rng.randint(0, 9)) for _ in range(self.rng.randint(1, 4))]
-        if self.rng.random() < 0.4:
-            self.rng.shuffle(items)
+    def mixed() -> str:
+        items = letters(1, 4).split() + [str(rng.randint(0, 9)) for _ in range(rng.randint(1, 4))]
+        if rng.random() < 0.4:
+            rng.shuffle(items)
         return " ".join(items)
 
-    def sentence(self) -> str:
-        rng = self.rng
-        if rng.random() < 0.45:
-            return self.expand(rng.choice(TABLES["technical"]))
-        frame = rng.choice(TABLES["letters"])
-        name, last = rng.choice(self.names), rng.choice(self.names)
-        for slot, value in (
-            ("{first} is spelled {spelled}", f"{name} is spelled {' '.join(name.upper())}"),
-            ("{last} is written {spelled_last}", f"{last} is written {', '.join(last.upper())}"),
-            ("{letters3}", self._letters(2, 3)),
-            ("{letters}", self._letters(2, 7)),
-            ("{mixed}", self._mixed()),
-            ("{flight}", f"{self._letters(2, 2)} {rng.randint(10, 999)}"),
-            ("{grade}", rng.choice("AF")),
-            ("{seat}", f"{rng.randint(1, 40)} {rng.choice('ABCDEFG')}"),
-            ("{key}", f"F{rng.randint(1, 12)}"),
-        ):
-            frame = frame.replace(slot, value)
-        for number in range(3):
-            frame = frame.replace(f"{{{number}}}", self._acronym())
-        while "{letter}" in frame:
-            frame = frame.replace("{letter}", rng.choice(string.ascii_uppercase), 1)
-        return self.expand(frame)
+    def acronym() -> str:
+        return letters(2, 4).replace(" ", "") if rng.random() < 0.35 else rng.choice(ACRONYMS)
 
-    def _acronym(self) -> str:
-        if self.rng.random() < 0.35:
-            return "".join(self.rng.choices(string.ascii_uppercase, k=self.rng.randint(2, 4)))
-        return self.rng.choice(ACRONYMS)
+    def named(how: str, apart: str) -> str:
+        name = rng.choice(names)
+        return f"{name} is {how} {apart.join(name.upper())}"
+
+    return {
+        "letter": lambda: letters(1, 1),
+        "letters": lambda: letters(2, 7),
+        "letters3": lambda: letters(2, 3),
+        "mixed": mixed,
+        "acronym": acronym,
+        "spelled": lambda: named("spelled", " "),
+        "written": lambda: named("written", ", "),
+        "flight": lambda: f"{letters(2, 2)} {rng.randint(10, 999)}",
+        "grade": lambda: rng.choice("AF"),
+        "seat": lambda: f"{rng.randint(1, 40)} {rng.choice('ABCDEFG')}",
+        "key": lambda: f"F{rng.randint(1, 12)}",
+    }
 
 
 def _as_sentence(text: str) -> str:
@@ -191,7 +179,13 @@ def streams_of(
     words = [w for w in scowl_words(sources, 60) if len(w) > 2 and not is_coarse(w)]
     names = [w for w in scowl_names(sources, 70) if not is_coarse(w)]
     hard = [w.capitalize() for w in corrections() if "'" not in w and "-" not in w]
-    letters, homographs = Letters(grammar.expand, rng, names), Homographs(grammar.expand, rng)
+    grammar.slots = letter_slots(rng, names)
+    homographs = Homographs(grammar.expand, rng)
+
+    def letters() -> str:
+        table = "technical" if rng.random() < 0.45 else "letters"
+        return _as_sentence(grammar.expand(rng.choice(TABLES[table])))
+
     return {
         "everyday": _plain(_endless(lambda: grammar.sentence("everyday"))),
         "talk": _plain(_endless(lambda: grammar.sentence("talk"))),
@@ -205,6 +199,6 @@ def streams_of(
         "carriers": _plain(_carried(words, TABLES["carriers"], rng)),
         "names": _plain(_carried(names, TABLES["names"], rng)),
         "hard_names": _plain(_carried(hard, TABLES["names"], rng)),
-        "letters": _plain(_endless(lambda: _as_sentence(letters.sentence()))),
+        "letters": _plain(_endless(letters)),
         "homographs": iter(homographs.sentence, None),
     }

@@ -40,7 +40,6 @@ def test_the_codec_alone_is_measured(monkeypatch: pytest.MonkeyPatch):
         "first_sound_of_8_codes_ms",
         "chunk_of_1_p50_ms",
         "chunk_of_3_last_tenth_p50_ms",
-        "prompt_of_a_voice_once_ms",
     ):
         assert found[name] > 0
     parts = ("encoder", "flow", "hift", "voice", "reply")

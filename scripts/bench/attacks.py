@@ -16,7 +16,6 @@ import argparse
 import base64
 import contextlib
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -25,8 +24,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import numpy as np
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import ClientConnection, connect
 
-from moss_engine.api.errors import MossError
 from scripts.bench.common import Report, names_of
 from scripts.bench.program import Program, running
 
@@ -46,10 +46,6 @@ with httpx.Client(base_url=sys.argv[1], timeout=60) as client:
         print((time.perf_counter() - began_s) * 1000, flush=True)
         time.sleep(0.01)
 """
-UPGRADE = (
-    "GET /v1/realtime HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
-)
 JSON = {"Content-Type": "application/json"}
 
 
@@ -173,15 +169,15 @@ def figures(waits_ms: list[float]) -> dict[str, float]:
 
 
 def hostile_sockets(program: Program, port: int) -> dict[str, float]:
-    before, highest, sockets = program.memory_mb(), 0, list[socket.socket]()
+    before, highest, sockets = program.memory_mb(), 0, list[ClientConnection]()
     with watched(program) as waits_ms:
         for _ in range(SOCKETS):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, WebSocketException):
                 sockets.append(begin(port))
             highest = max(highest, program.memory_mb())
         after = program.memory_mb()
     for left in sockets:
-        left.close()
+        left.socket.close()
     time.sleep(LEFT_S)
     told = {
         "stayed": len(sockets),
@@ -192,13 +188,11 @@ def hostile_sockets(program: Program, port: int) -> dict[str, float]:
     return {**figures(waits_ms), **told, "minute_later": program.memory_mb()}
 
 
-def begin(port: int) -> socket.socket:
-    """A WebSocket with all but the last byte of a message. Raises OSError where it is closed."""
-    opened = socket.create_connection(("127.0.0.1", port), timeout=5)
-    opened.sendall(UPGRADE.format(host=f"127.0.0.1:{port}").encode())
-    if b" 101 " not in opened.recv(4096):
-        raise MossError("A WebSocket was refused; the address is no program of today's.")
-    opened.sendall(b"\x81\xff" + MESSAGE_BYTES.to_bytes(8, "big") + b"mask")
+def begin(port: int) -> ClientConnection:
+    """A WebSocket with all but the last byte of a message. Raises OSError or WebSocketException
+    where it is closed."""
+    opened = connect(f"ws://127.0.0.1:{port}/v1/realtime", open_timeout=5, max_size=None)
+    opened.socket.sendall(b"\x81\xff" + MESSAGE_BYTES.to_bytes(8, "big") + b"mask")
     for _ in range(MESSAGE_BYTES // len(PIECE) - 1):
-        opened.sendall(PIECE)
+        opened.socket.sendall(PIECE)
     return opened

@@ -223,14 +223,7 @@ def summarise(metrics: list[RequestMetrics]) -> dict[str, dict[str, float]]:
 
 def load_line(load: Load) -> str:
     """A level in a sentence, while it is measured."""
-    who = f"{load.concurrency} at a time{', each heard out' if load.hears_out else ''}"
-    ttfa, rtf = load.figures.get("ttfa_ms"), load.figures.get("rtf")
-    figures = (
-        f", TTFA {ttfa['p50']:.0f} / {ttfa['p95']:.0f} ms, RTF {rtf['p50']:.3f}"
-        if ttfa and rtf
-        else ""
-    )
     return (
-        f"{who}, {load.replies} replies{figures}, worst RTF {load.worst_rtf:.3f}, "
+        f"{load.concurrency} at a time, {load.replies} replies, worst RTF {load.worst_rtf:.3f}, "
         f"{load.late_chunks} chunks late, {load.audio_s_per_s:.1f} s of audio a second"
     )

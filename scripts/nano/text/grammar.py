@@ -2,8 +2,8 @@
 
 The tables of text are in files of sections, each of which begins with a line `== name`. A pattern
 holds slots in braces. A slot is filled from a list of the same name, whose entries may hold slots
-again; names that are in no table (nouns, verbs, adjectives by kind) come from WordNet, figures from
-`figures`.
+again; names that are in no table (nouns, verbs, adjectives by kind) come from WordNet, numbers from
+ranges and from `figures`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ SLOTS |= {
     name: [option.strip() for option in options.split(" | ")]
     for name, options in (line.split(": ", 1) for line in TABLES["slots"])
 }
+NUMBERS = {name: (low, high) for name, low, high in map(str.split, TABLES["numbers"])}
+"""Ranges, as long as their first number."""
 IRREGULAR = {
     base: tuple(forms) for base, *forms in (line.split() for line in TABLES["irregular verbs"])
 }
@@ -39,11 +41,11 @@ IRREGULAR = {
 
 class Grammar:
     """Random sentences from the patterns; forms of verbs and plurals are made here. `slots` are
-    further ones, each filled by a call."""
+    those that a call fills."""
 
     def __init__(self, sources: Path, rng: random.Random):
         self.rng = rng
-        self.slots: dict[str, Callable[[], str]] = {}
+        self.slots = figures(rng)
         counts, common = (
             word_counts(sources),
             {word: i for i, word in enumerate(scowl_words(sources, 50))},
@@ -101,7 +103,10 @@ class Grammar:
             return word.capitalize() if name[0] == "P" else word
         if name in ("vt", "vtd", "vtp", "ving"):
             return self._verb(rng.choice(self.verbs), name)
-        return self.slots[name]() if name in self.slots else figures(name, rng)
+        if name in NUMBERS:
+            low, high = NUMBERS[name]
+            return str(rng.randint(int(low), int(high))).zfill(len(low))
+        return self.slots[name]()
 
     def _verb(self, base: str, form: str) -> str:
         if form == "vt":
@@ -121,70 +126,20 @@ class Grammar:
         return base[:-1] + "ied" if re.search(r"[^aeiou]y$", base) else base + "ed"
 
 
-def figures(name: str, rng: random.Random) -> str:
-    """Numbers, dates, prices and the like, as people write them."""
-    month, day, year = rng.choice(MONTHS), rng.randint(1, 30), rng.randint(1700, 2060)
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(day % 10 if day not in (11, 12, 13) else 0, "th")
-    dollars, cents = (
-        int(10 ** rng.uniform(0, 3.6)),
-        rng.choice((0, 25, 50, 75, 95, 99, rng.randint(1, 99))),
-    )
-    doubled = [digit for _ in range(rng.randint(2, 4)) for digit in [rng.randint(0, 9)] * 2]
-    hour, minute = (
-        rng.randint(1, 12),
-        rng.choice((0, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, rng.randint(1, 59))),
-    )
-    options: dict[str, Callable[[], str]] = {
-        "small": lambda: rng.choice((str(rng.randint(2, 20)), SLOTS["hour"][rng.randint(1, 11)])),
-        "count": lambda: str(
-            rng.choice((rng.randint(10, 99), rng.randint(100, 999), rng.randint(10, 3000)))
-        ),
-        "big": lambda: f"{int(10 ** rng.uniform(3, 8)):,}",
+def figures(rng: random.Random) -> dict[str, Callable[[], str]]:
+    """Numbers that are not even in a range."""
+
+    def digits() -> str:
+        drawn = [digit for _ in range(rng.randint(2, 4)) for digit in [rng.randint(0, 9)] * 2]
+        return rng.choice((", ", "")).join(
+            str(rng.choice((digit, rng.randint(0, 9)))) for digit in drawn
+        )
+
+    return {
         "temp": lambda: str(rng.randint(-20, 104)),
-        "age": lambda: str(rng.randint(2, 99)),
-        "percent": lambda: str(rng.choice((rng.randint(1, 100), rng.randint(10, 990) / 10))),
+        "big": lambda: f"{int(10 ** rng.uniform(3, 8)):,}",
+        "dollars": lambda: str(int(10 ** rng.uniform(0, 3.6))),
+        "tenths": lambda: str(rng.randint(10, 990) / 10),
         "decimal": lambda: f"{rng.uniform(0, 40):.{rng.randint(1, 2)}f}",
-        "year": lambda: str(year),
-        "ordinal": lambda: f"{day}{ending}",
-        "date": lambda: rng.choice(
-            (f"{month} {day}", f"{month} {day}{ending}", f"the {day}{ending} of {month}")
-        ),
-        "time": lambda: _time(hour, minute, rng),
-        "price": lambda: _price(dollars, cents, rng),
-        "phone": lambda: (
-            f"555-{rng.randint(0, 9999):04d}"
-            if rng.random() < 0.5
-            else f"{rng.randint(200, 989)}-555-{rng.randint(0, 9999):04d}"
-        ),
-        "digits": lambda: rng.choice((", ", "")).join(
-            str(rng.choice((digit, rng.randint(0, 9)))) for digit in doubled
-        ),
-        "fraction": lambda: rng.choice(("1/2", "1/3", "2/3", "1/4", "3/4", "1/8")),
-        "sum": lambda: str(rng.randint(2, 40)),
+        "digits": digits,
     }
-    return options[name]()
-
-
-def _time(hour: int, minute: int, rng: random.Random) -> str:
-    return rng.choice(
-        (
-            f"{hour}:{minute:02d}",
-            f"{hour}:{minute:02d} {rng.choice(('AM', 'PM', 'a.m.', 'p.m.'))}",
-            f"{hour} {rng.choice(('AM', 'PM'))}",
-            f"{rng.randint(13, 23)}:{minute:02d}",
-        )
-    )
-
-
-def _price(dollars: int, cents: int, rng: random.Random) -> str:
-    return rng.choice(
-        (
-            f"${dollars}",
-            f"${dollars}.{cents:02d}",
-            f"{dollars} dollars",
-            f"€{dollars}",
-            f"£{dollars}",
-            f"{cents or 5} cents",
-            f"${rng.randint(2, 90)} million",
-        )
-    )

@@ -179,7 +179,7 @@ def streams_of(
     words = [w for w in scowl_words(sources, 60) if len(w) > 2 and not is_coarse(w)]
     names = [w for w in scowl_names(sources, 70) if not is_coarse(w)]
     hard = [w.capitalize() for w in corrections() if "'" not in w and "-" not in w]
-    grammar.slots = letter_slots(rng, names)
+    grammar.slots |= letter_slots(rng, names)
     homographs = Homographs(grammar.expand, rng)
 
     def letters() -> str:

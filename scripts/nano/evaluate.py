@@ -1,9 +1,9 @@
 """Stage 10: the figures of the built-in voice, through the real service, with default settings and
 fixed seeds.
 
-    python -m scripts.nano.evaluate [--checkpoint assets/nano] [--work WORK] [--out FILE]
+    python -m scripts.nano.evaluate [--checkpoint assets/nano] [--teacher] [--out FILE]
 
-Prints words misheard, sound and memory as JSON. With --work the teacher is judged as well, and what
+Prints words misheard, sound and memory as JSON. With --teacher it is judged as well, and what
 vocoder and codec leave of its speech; that needs hibari-tts. Its speed is what `scripts.bench load`
 measures.
 """
@@ -71,13 +71,17 @@ def reply_figures(
 
 
 def copy_figures(
-    work: Path, config: EngineConfig, recogniser: Recogniser, judges: SoundJudges
+    config: EngineConfig, recogniser: Recogniser, judges: SoundJudges
 ) -> dict[str, object]:
     """The teacher, what the vocoder makes of its mels, and of its mels after the codec."""
+    from scripts.nano.speech.teacher_voice import teacher
+
     figures: dict[str, object] = {}
     even, fsq = 2 * MOSS_MEL.hop_size, load_fsq(config.checkpoint / "codec")
     for voice, suffix in SUFFIXES.items():
-        originals = teacher_waves(HARVARD, work / f"harvard{suffix}", voice)
+        rows = [{"spoken": spoken_text(text), "voice": voice, "speed": 1.0} for text in HARVARD]
+        said = [teacher().say(row, seed)[0] for seed, row in enumerate(rows)]
+        originals = [pcm.astype(np.float32) / 32768 for pcm in said]
         padded = [np.pad(wave, (0, -len(wave) % even)) for wave in originals]
         mels = [log_mel(torch.from_numpy(wave), MOSS_MEL) for wave in padded]
         with torch.inference_mode():
@@ -92,21 +96,6 @@ def copy_figures(
             figures[f"wer_{name}_percent"] = misheard(recogniser, HARVARD, waves, rate_hz)
             figures |= judges.figures(name, waves, rate_hz)
     return figures
-
-
-def teacher_waves(sentences: Sequence[str], cache: Path, voice: str) -> list[np.ndarray]:
-    """The sentences as the teacher says them in a voice, float32; kept in `cache` as 16-bit WAV."""
-    import soundfile
-
-    from scripts.nano.speech.teacher_voice import teacher
-
-    cache.mkdir(parents=True, exist_ok=True)
-    paths = [cache / f"teacher-{k:02d}.wav" for k in range(len(sentences))]
-    if not all(path.exists() for path in paths):
-        for k, (path, sentence) in enumerate(zip(paths, sentences, strict=True)):
-            row = {"spoken": spoken_text(sentence), "voice": voice, "speed": 1.0}
-            soundfile.write(path, teacher().say(row, k)[0], MOSS_MEL.sample_rate_hz, "PCM_16")
-    return [soundfile.read(path, dtype="float32")[0] for path in paths]
 
 
 def vocoded(mels: Sequence[torch.Tensor], config: EngineConfig) -> list[np.ndarray]:
@@ -132,7 +121,7 @@ def main() -> None:
     parser = make_parser("nano.evaluate", __doc__)
     parser.add_argument("--checkpoint", type=Path, default=NANO_CHECKPOINT)
     parser.add_argument("--vocoder", default="auto", help="as the program's option")
-    parser.add_argument("--work", type=Path, help="keeps the teacher's sentences; judges them, too")
+    parser.add_argument("--teacher", action="store_true", help="judge the teacher, too")
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
     args = parser.parse_args()
     config = EngineConfig(checkpoint=args.checkpoint, vocoder=args.vocoder)
@@ -147,8 +136,8 @@ def main() -> None:
         "app_memory_mb": page_memory_mb(config),
         **reply_figures(config, recogniser, judges),
     }
-    if args.work is not None:
-        figures |= copy_figures(args.work, config, recogniser, judges)
+    if args.teacher:
+        figures |= copy_figures(config, recogniser, judges)
     print(json.dumps(figures, indent=1))
     if args.out is not None:
         args.out.parent.mkdir(parents=True, exist_ok=True)

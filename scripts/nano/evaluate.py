@@ -1,4 +1,4 @@
-"""Stage 10: the figures of the built-in voice, through the real service, with default settings and
+"""Stage 9: the figures of the built-in voice, through the real service, with default settings and
 fixed seeds.
 
     python -m scripts.nano.evaluate [--checkpoint assets/nano] [--teacher] [--out FILE]
@@ -80,7 +80,7 @@ def copy_figures(
     even, fsq = 2 * MOSS_MEL.hop_size, load_fsq(config.checkpoint / "codec")
     for voice, suffix in SUFFIXES.items():
         rows = [{"spoken": spoken_text(text), "voice": voice, "speed": 1.0} for text in HARVARD]
-        said = [teacher().say(row, seed)[0] for seed, row in enumerate(rows)]
+        said = [teacher().say(row, seed).pcm for seed, row in enumerate(rows)]
         originals = [pcm.astype(np.float32) / 32768 for pcm in said]
         padded = [np.pad(wave, (0, -len(wave) % even)) for wave in originals]
         mels = [log_mel(torch.from_numpy(wave), MOSS_MEL) for wave in padded]

@@ -1,4 +1,4 @@
-"""Stage 9: lm/, codec/ and vocoder/ -> a checkpoint folder with its manifest, as assets/nano is.
+"""Stage 8: lm/, codec/ and vocoder/ -> a checkpoint folder with its manifest, as assets/nano is.
 
     python -m scripts.nano.export --work WORK --out FOLDER
 

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
-import multiprocessing
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
 
 import torch
 
-from moss_engine.api.errors import CheckpointError
 from moss_engine.runtime.make import resolve_device
 from scripts.command import make_parser
-
-Result = TypeVar("Result")
 
 
 def stage_parser(name: str, description: str | None) -> argparse.ArgumentParser:
@@ -35,24 +29,6 @@ def begin_training(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace,
     torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("high")
     return args, resolve_device(args.device)
-
-
-def make_shards(
-    folder: Path,
-    prompts: list[dict[str, Any]],
-    per_shard: int,
-    make: Callable[[tuple[Path, int, list[dict[str, Any]]]], Result],
-    processes: int,
-) -> Iterator[Result]:
-    """Have so many processes make the numbered shards of a folder that is not there yet; what
-    `make` gives for each. Raises CheckpointError."""
-    if folder.exists():
-        raise CheckpointError(f"{folder} is there already; remove it to have it made anew.")
-    folder.mkdir()
-    count = -(-len(prompts) // per_shard)
-    tasks = [(folder, k, prompts[k::count]) for k in range(count)]
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        yield from pool.imap_unordered(make, tasks)
 
 
 def one_cycle(progress: float, peak: float, *, warm_up: float, floor: float = 0.01) -> float:

@@ -3,53 +3,99 @@
     python -m scripts.nano.teacher --work WORK [--processes N]
 
 The teacher is hibari-tts, voice heart; the second voice is made of it (`speech/second_voice.py`).
+Some of its speech is kept in its parts, too, for the vocoders: speech/00000.npz and so on hold
+int16 "voiced" and "rest", int16 "phase" (65,536 a period) and float32 "f0" at 80 Hz.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from moss_engine.api.errors import CheckpointError
+from scripts.nano.prompts import CHARS_PER_S
+from scripts.nano.speech.second_voice import FRAME_SAMPLES
 from scripts.nano.speech.shards import DONE, SAMPLE_RATE_HZ, Utterance, write_shard
-from scripts.nano.speech.teacher_voice import UnusablePromptError, teacher
-from scripts.nano.stage import make_shards, stage_parser
+from scripts.nano.speech.teacher_voice import Sound, UnusablePromptError, teacher
+from scripts.nano.stage import stage_parser
 from scripts.nano.tokenizer import read_prompts
 
 PROMPTS_PER_SHARD = 96
+UNIT = 2400
+"""Samples of the parts in which everything counts: 8 values of F0, 5 mel frames."""
+SILENCE = 0.004
 
 
-def _make_shard(task: tuple[Path, int, list[dict[str, Any]]]) -> tuple[int, int, Counter[str]]:
-    """Write one shard; -> utterances, samples, and why prompts were left out"""
+def _make_shard(task: tuple[Path, int, list[dict[str, Any]]]) -> tuple[Counter[str], Counter[str]]:
+    """Write one shard; -> utterances, their samples and those in parts, and why prompts were left
+    out"""
     folder, number, prompts = task
-    said, left_out = [], Counter[str]()
+    utterances, parts, left_out = [], [], Counter[str]()
     for prompt in prompts:
         try:
-            pcm, starts_s, labels = teacher().say(prompt, prompt["id"])
+            said = teacher().say(prompt, prompt["id"])
         except UnusablePromptError as error:
             left_out[str(error)] += 1
             continue
-        said.append(Utterance(prompt["id"], prompt["split"], pcm, tuple(starts_s), labels))
-    write_shard(folder, number, said)
-    return len(said), sum(len(u.pcm) for u in said), left_out
+        utterances.append(Utterance(prompt["id"], prompt["split"], *said[:3]))
+        parts += map(trimmed, said.sounds if prompt["in_parts"] else ())
+    write_shard(folder, number, utterances)
+    if parts:
+        streams = {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}
+        np.savez(folder / f"{number:05d}.npz", **streams)  # pyright: ignore[reportArgumentType]
+    made = Counter(
+        utterances=len(utterances),
+        samples=sum(len(utterance.pcm) for utterance in utterances),
+        in_parts=sum(len(part["rest"]) for part in parts),
+    )
+    return made, left_out
+
+
+def trimmed(sound: Sound) -> dict[str, np.ndarray]:
+    """Whole units around the sound, in the types of the files"""
+    loud = np.flatnonzero(np.abs(sound.voiced + sound.rest) > SILENCE)
+    bounds = (loud[0], loud[-1]) if len(loud) else (0, 0)
+    first, end = max(0, bounds[0] // UNIT - 1), min(len(sound.rest) // UNIT, bounds[1] // UNIT + 2)
+    cut = slice(first * UNIT, end * UNIT)
+    frames = slice(first * UNIT // FRAME_SAMPLES, end * UNIT // FRAME_SAMPLES)
+    voiced, rest = (
+        np.clip(part[cut] * 32767, -32768, 32767).astype(np.int16)
+        for part in (sound.voiced, sound.rest)
+    )
+    turns = (sound.phase[cut] % 1 * 65536).astype(np.uint16).view(np.int16)
+    return {"voiced": voiced, "rest": rest, "phase": turns, "f0": sound.f0_hz[frames]}
 
 
 def main() -> None:
     parser = stage_parser("teacher", __doc__)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--part-hours", type=float, default=6.0, help="about so much in parts")
     args = parser.parse_args()
     folder, began = args.work / "speech", time.monotonic()
-    prompts = list(read_prompts(args.work))
-    utterances, samples, left_out = 0, 0, Counter[str]()
-    given = (folder, prompts, PROMPTS_PER_SHARD, _make_shard, args.processes)
-    for said, length, reasons in make_shards(*given):
-        utterances, samples, left_out = utterances + said, samples + length, left_out + reasons
+    prompts, chars = list(read_prompts(args.work)), args.part_hours * 3600 * CHARS_PER_S
+    for prompt in prompts:
+        prompt["in_parts"] = chars > 0 and prompt["split"] == "train"
+        chars -= prompt["in_parts"] * len(prompt["spoken"])
+    if folder.exists():
+        raise CheckpointError(f"{folder} is there already; remove it to have it made anew.")
+    folder.mkdir()
+    count = -(-len(prompts) // PROMPTS_PER_SHARD)
+    tasks = [(folder, number, prompts[number::count]) for number in range(count)]
+    made, left_out = Counter[str](), Counter[str]()
+    with multiprocessing.get_context("spawn").Pool(args.processes) as pool:
+        for found, reasons in pool.imap_unordered(_make_shard, tasks):
+            made, left_out = made + found, left_out + reasons
     figures = {
-        "utterances": utterances,
-        "hours": round(samples / SAMPLE_RATE_HZ / 3600, 3),
+        "utterances": made["utterances"],
+        "hours": round(made["samples"] / SAMPLE_RATE_HZ / 3600, 3),
+        "hours_in_parts": round(made["in_parts"] / SAMPLE_RATE_HZ / 3600, 3),
         "left_out": left_out,
         "wall_s": round(time.monotonic() - began, 1),
     }

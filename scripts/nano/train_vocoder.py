@@ -1,10 +1,10 @@
-"""Stage 8: a vocoder, trained first on spectral distances, then against critics.
+"""Stage 7: a vocoder, trained first on spectral distances, then against critics.
 
     python -m scripts.nano.train_vocoder source_filter --work WORK
     python -m scripts.nano.train_vocoder bigvgan --work WORK
     python -m scripts.nano.train_vocoder source_filter --work WORK --start FOLDER --rate 2.5e-4
 
-Reads vocoder_speech/ and codec/, whose mels a part of the crops have; writes
+Reads speech/ in its parts and codec/, whose mels some of the crops have; writes
 vocoder/source_filter/ or vocoder/bigvgan/, as they stand in a checkpoint. With --start a vocoder
 goes on from its weights, against critics from the first step.
 """
@@ -202,7 +202,7 @@ def main() -> None:
     args, device = begin_training(parser)
     kind = KINDS[args.kind]
     torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = True
-    speech = VocoderSpeech(args.work / "vocoder_speech", args.work / "codec", device)
+    speech = VocoderSpeech(args.work / "speech", args.work / "codec", device)
     trainer = Trainer(kind, device, args.start)
     count = sum(p.numel() for p in trainer.generator.parameters()) / 1e6
     print(f"{args.kind}: {count:.2f} M parameters, {speech.hours:.2f} h of speech", flush=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -78,6 +78,16 @@ class Sound:
     f0_hz: np.ndarray
     phase: np.ndarray
     durations: np.ndarray
+
+
+class Said(NamedTuple):
+    """A prompt: int16 [samples] of its sentences without the silence around them, a start in
+    seconds for each item of text.split(), the phonemes of codes; and the sentences themselves."""
+
+    pcm: np.ndarray
+    word_starts_s: tuple[float, ...]
+    phonemes: np.ndarray
+    sounds: list[Sound]
 
 
 @cache
@@ -166,10 +176,10 @@ class Teacher:
             waves, f0, phase = second.waves, second.f0_hz, second.phase
         return Sound(waves[0], waves[1], f0, phase, durations)
 
-    def say(self, row: dict[str, Any], seed: int) -> tuple[np.ndarray, list[float], np.ndarray]:
-        """A row of prompts -> int16 [samples], one start in seconds for each item of text.split(),
-        phonemes of codes; of every sentence without the silence around it."""
+    def say(self, row: dict[str, Any], seed: int) -> Said:
+        """A row of prompts. Raises UnusablePromptError."""
         rng = np.random.default_rng(seed)
+        sounds: list[Sound] = []
         waves: list[np.ndarray] = []
         labels: list[np.ndarray] = []
         starts: list[float] = []
@@ -186,13 +196,14 @@ class Teacher:
             )
             for start_s in word_starts_s(sound.durations, words.word_begins):
                 starts.append(begin_s + max(0.0, start_s - shift_s))
+            sounds.append(sound)
             waves.append(wave[first:][: codes * SAMPLES_PER_CODE])
             ids = np.asarray(self._hibari.ids(words.phonemes))
             labels.append(code_labels(ids, words.phonemes, sound.durations, shift_s, codes))
         if len(starts) != len(row["spoken"].split()):
             raise UnusablePromptError("word count differs")
         pcm = np.clip(np.concatenate(waves), -1.0, 1.0) * 32767.0
-        return pcm.astype("<i2"), starts, np.concatenate(labels)
+        return Said(pcm.astype("<i2"), tuple(starts), np.concatenate(labels), sounds)
 
 
 @dataclass(frozen=True)

@@ -34,12 +34,14 @@ class Crops(NamedTuple):
 
 
 class VocoderSpeech:
-    """All streams of `vocoder_speech`, with the mel as it is and as the codec gives it back."""
+    """All speech in its parts, with the mel as it is and as the codec gives it back."""
 
     def __init__(self, folder: Path, codec: Path, device: torch.device) -> None:
-        shards = [np.load(path) for path in sorted(folder.glob("[0-9]*.npz"))]
+        shards = [dict(np.load(path)) for path in sorted(folder.glob("[0-9]*.npz"))]
         if not shards:
-            raise CheckpointError(f"{folder} is empty; run scripts.nano.vocoder_speech first.")
+            raise CheckpointError(
+                f"{folder} has no parts; run scripts.nano.teacher with --part-hours."
+            )
         self.voiced, self.rest, self.phase, self.f0 = (
             torch.from_numpy(np.concatenate([shard[name] for shard in shards])).to(device)
             for name in ("voiced", "rest", "phase", "f0")

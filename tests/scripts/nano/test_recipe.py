@@ -32,11 +32,11 @@ from scripts.nano.speech.shards import (
     write_shard,
 )
 from scripts.nano.speech.teacher_voice import Sound
+from scripts.nano.teacher import UNIT, trimmed
 from scripts.nano.text.grammar import TABLES
 from scripts.nano.tokenizer import MAX_TAKES
 from scripts.nano.train_codec import Trainee, mel_crops
 from scripts.nano.vocoder.crops import HOP, VocoderSpeech
-from scripts.nano.vocoder_speech import UNIT, trimmed
 
 CPU = torch.device("cpu")
 TINY_LM = {
@@ -68,7 +68,7 @@ def made_up(number: int, text: str, split: str) -> Utterance:
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory) -> Path:
-    """Texts, and what teacher and vocoder_speech would make of them."""
+    """Texts, and what the teacher would make of them."""
     work = tmp_path_factory.mktemp("work")
     lines = [*TABLES["everyday"], *TABLES["talk"]]
     lines = [line for line in lines if 4 < len(line.split()) < 12]
@@ -86,8 +86,7 @@ def work(tmp_path_factory) -> Path:
     phase, random = phase_of(f0), np.random.default_rng(0)
     voiced = 0.25 * np.cos(2 * np.pi * phase)
     sound = Sound(voiced, 0.01 * random.normal(size=len(voiced)), f0, phase, np.empty(0))
-    (work / "vocoder_speech").mkdir()
-    np.savez(work / "vocoder_speech" / "00000.npz", **trimmed(sound))
+    np.savez(work / "speech" / "00000.npz", **trimmed(sound))
     return work
 
 
@@ -176,7 +175,7 @@ def test_folding_the_normalisation_keeps_every_code():
 
 def test_crops_show_one_place_in_every_stream(work, run):
     run("train_codec", "--steps", 1, "--decoder-steps", 1, "--batch", 1, "--crop-frames", 40)
-    speech = VocoderSpeech(work / "vocoder_speech", work / "codec", CPU)
+    speech = VocoderSpeech(work / "speech", work / "codec", CPU)
     torch.manual_seed(0)
     crops = speech.crops(32, 20, (12, 8), 0.5)
     assert crops.mel.shape == (32, 80, 40) and crops.rest.shape == (32, 20 * HOP)

@@ -1,4 +1,4 @@
-"""The engine over the CUDA runtime: wiring, and options that leave work out."""
+"""What options and a checkpoint folder make of the CUDA runtime, and the threads it runs on."""
 
 from __future__ import annotations
 
@@ -15,62 +15,17 @@ cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU: the runtime is chosen by the device", allow_module_level=True)
 
-from moss_engine.api.events import Finished  # noqa: E402
-from moss_engine.api.request import ChannelSampling, Request, Sampling  # noqa: E402
-from moss_engine.api.tokens import Row, text_rows  # noqa: E402
 from moss_engine.config import EngineConfig  # noqa: E402
-from moss_engine.engine.engine import Engine  # noqa: E402
-from moss_engine.engine.sequence import Segment  # noqa: E402
 from moss_engine.models.checkpoint import FILE_NAME, save_tensors  # noqa: E402
 from moss_engine.models.config import MODEL_TYPE, ModelConfig  # noqa: E402
 from moss_engine.models.float8 import SCALES_NAME, row_scales  # noqa: E402
 from moss_engine.runtime.base import ScheduledBatch  # noqa: E402
-from moss_engine.runtime.cuda.runtime import CudaRuntime  # noqa: E402
 from moss_engine.runtime.cuda.weights import Float8, allocate, fill  # noqa: E402
 from moss_engine.runtime.make import make_runtime  # noqa: E402
-from tests.fakes import FakeDecoder  # noqa: E402
 from tests.fixtures.make_tiny_checkpoint import make_config, make_tensors  # noqa: E402
 from tests.runtime.cuda.cuda_support import Reference, random_rows, relative_error, share  # noqa: E402
 
 GPU = torch.device("cuda:0")
-
-
-class Prompts:
-    """Every prompt is the same text, after which speech begins."""
-
-    def __init__(self, model: ModelConfig):
-        self.ids = model.special
-
-    def prepare(self, request: Request) -> tuple[Segment, ...]:
-        prompt = (*text_rows(range(20, 49), self.ids), Row(self.ids.sosp, 0))
-        return (Segment(prompt, request.sampling.max_rows),)
-
-    def speaks(self, request: Request) -> bool:
-        return True
-
-    def open_text_decoder(self) -> FakeDecoder:
-        return FakeDecoder()
-
-
-def replies(config: EngineConfig, model: ModelConfig) -> list[tuple[Row, ...]]:
-    """What four requests get, two at a time."""
-    runtime = make_runtime(config)
-    assert isinstance(runtime, CudaRuntime)
-    engine = Engine(runtime, Prompts(model), config, samples_per_code=960)
-    values = ChannelSampling(temperature=1.0, top_k=20, top_p=1.0, repetition_penalty=1.1)
-    found = {}
-    for pair in ("ab", "cd"):
-        for name in pair:
-            sampling = Sampling(values, values, max_rows=150, min_rows=0, seed=ord(name))
-            engine.submit(Request(name, name, (), "speech", sampling))
-        while len(found) % 2 or pair[0] not in found:
-            for event in engine.step().events:
-                if isinstance(event, Finished):
-                    found[event.request_id] = event.rows
-            engine.check_integrity()
-        assert engine.fault is None
-    engine.close()
-    return [found[name] for name in "abcd"]
 
 
 @pytest.fixture(scope="module")

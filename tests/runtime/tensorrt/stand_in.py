@@ -10,10 +10,11 @@ or pointer changes the logits, or is refused. Layers assert what the library wou
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum, IntEnum
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -28,37 +29,37 @@ from torch.nn import functional as F
 CONTEXT, GENERATION = 0, 1
 
 
-@dataclass
+def memory(address: int, dtype: torch.dtype, shape: Sequence[int], stream: int = 0) -> Tensor:
+    """What lies at an address, in place: on the device where there is a stream, else on the
+    host."""
+    num_bytes = math.prod(shape) * dtype.itemsize
+    if stream:
+        known = {"data": (address, False), "shape": (num_bytes,), "typestr": "|u1", "version": 3}
+        data = torch.as_tensor(SimpleNamespace(__cuda_array_interface__=known), device="cuda")
+    else:
+        values = (ctypes.c_byte * num_bytes).from_address(address)
+        data = torch.frombuffer(values, dtype=torch.uint8)
+    return data.view(dtype).view(tuple(shape))
+
+
+@dataclass(frozen=True)
 class Plugin:
-    """Attributes of the plugin that are fixed at build time. `memory` is what may be read and
-    written by address; what lies on a GPU is brought here for the length of a call. `slots` are
-    those of the layers so far.
-    """
+    """Attributes of the plugin that are fixed at build time."""
 
     num_heads: int
     num_kv_heads: int
     head_dim: int
     tokens_per_block: int
     dtype: torch.dtype
-    memory: list[Tensor] = field(default_factory=list, compare=False)
-    slots: list[int] = field(default_factory=list, compare=False)
-    _mirrors: list[Tensor] = field(default_factory=list, compare=False)
-
-    def __enter__(self) -> None:
-        self._mirrors = [tensor.cpu() for tensor in self.memory]
-
-    def __exit__(self, *error: object) -> None:
-        for tensor, mirror in zip(self.memory, self._mirrors, strict=True):
-            tensor.copy_(mirror)
 
     def attend(
-        self, slot: int, qkv: Tensor, named: Mapping[str, Tensor], cos_sin: Tensor
+        self, slot: int, qkv: Tensor, named: Mapping[str, Tensor], cos_sin: Tensor, stream: int
     ) -> Tensor:
         """qkv [T, (heads + 2 kv_heads) * head_dim], normed but not rotated; cos_sin [positions,
         head_dim / 2, 2]."""
         assert not named["host_sink_token_length"].any() and not named["cache_indirection"].any()
         assert named["cache_indirection"].shape[1] == 1, "more than one beam"
-        capacity = named["cache_indirection"].shape[2]
+        capacity, size = named["cache_indirection"].shape[2], self.tokens_per_block
         window = min(int(named["host_max_attention_window_sizes"][slot]), capacity)
         kinds = named["host_request_types"].tolist()
         assert kinds == sorted(kinds), "context comes first"
@@ -75,46 +76,41 @@ class Plugin:
             positions = torch.arange(first, first + num_rows)
             q, k, v = rows.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
             q, k = _rotate(q, cos_sin[positions]), _rotate(k, cos_sin[positions])
-            for row, position in enumerate(positions.tolist()):
-                for which, new in enumerate((k, v)):
-                    block = self._block(slot, named, "kv_cache_block_offsets", b, which, position)
-                    block[:, position % self.tokens_per_block] = new[row]
-            table = "host_kv_cache_block_offsets" if kind == CONTEXT else "kv_cache_block_offsets"
-            seen = range(max(0, total - window), total)
-            keys, values = (
-                torch.stack([
-                    self._block(slot, named, table, b, which, at)[:, at % self.tokens_per_block]
-                    for at in seen
-                ]).float()
-                for which in (0, 1)
-            )  # fmt: skip
+            table = f"{'host_' * (kind == CONTEXT)}kv_cache_block_offsets"
+            seen, found = torch.arange(max(0, total - window), total), []
+            for which, new in enumerate((k, v)):
+                written = self._blocks(slot, named, "kv_cache_block_offsets", b, which, stream)
+                for row, position in zip(new, positions.tolist(), strict=True):
+                    written(position // size)[:, position % size] = row
+                read = self._blocks(slot, named, table, b, which, stream)
+                blocks = [read(index).cpu().float() for index in range(-(-total // size))]
+                found.append(torch.cat(blocks, 1)[:, seen])
+            keys, values = found
             last = total - num_rows + torch.arange(num_rows).unsqueeze(1)
-            hidden = torch.tensor(seen) > last
-            mask = torch.zeros(num_rows, len(seen)).masked_fill_(hidden, -torch.inf)
-            q, keys, values = (heads.transpose(0, 1) for heads in (q, keys, values))
-            found = F.scaled_dot_product_attention(q, keys, values, mask, enable_gqa=True)
-            attended.append(found.transpose(0, 1).flatten(1))
+            heads = F.scaled_dot_product_attention(
+                q.transpose(0, 1), keys, values, seen <= last, enable_gqa=True
+            )
+            attended.append(heads.transpose(0, 1).flatten(1))
         return torch.cat(attended).to(qkv.dtype)
 
-    def _block(
-        self, slot: int, named: Mapping[str, Tensor], table: str, b: int, which: int, position: int
-    ) -> Tensor:
-        """[kv_heads, tokens_per_block, head_dim] of a layer's block that holds a position, keys (0)
-        or values (1)."""
+    def _blocks(
+        self, slot: int, named: Mapping[str, Tensor], table: str, b: int, which: int, stream: int
+    ) -> Callable[[int], Tensor]:
+        """A sequence's blocks of a layer by their index, [kv_heads, tokens_per_block, head_dim] of
+        keys (0) or values (1)."""
         pool, place = map(int, named["host_kv_cache_pool_mapping"][slot])
         pointer, secondary = map(int, named["host_kv_cache_pool_pointers"][pool])
         assert secondary == 0, "a secondary pool where there is none"
         shape = (self.num_kv_heads, self.tokens_per_block, self.head_dim)
-        num_bytes = shape[0] * shape[1] * shape[2] * self.dtype.itemsize
-        key, value = named[table][pool][b][:, position // self.tokens_per_block].tolist()
-        assert key >= 0 and value == key + 1, "values do not lie behind keys of the primary pool"
-        address = pointer + (place * 2 + (key, value)[which]) * num_bytes
-        for tensor, mirror in zip(self.memory, self._mirrors, strict=True):
-            start = address - tensor.data_ptr()
-            if tensor.data_ptr() == pointer and start + num_bytes <= tensor.nbytes:
-                found = mirror.view(-1).view(torch.uint8)[start : start + num_bytes]
-                return found.view(self.dtype).view(shape)
-        raise AssertionError("an illegal address")
+        num_bytes = math.prod(shape) * self.dtype.itemsize
+
+        def block(index: int) -> Tensor:
+            pair = key, value = named[table][pool][b][:, index].tolist()
+            assert key >= 0 and value == key + 1, "values do not lie behind keys"
+            address = pointer + (place * 2 + pair[which]) * num_bytes
+            return memory(address, self.dtype, shape, stream)
+
+        return block
 
 
 def _rotate(x: Tensor, cos_sin: Tensor) -> Tensor:
@@ -125,21 +121,13 @@ def _rotate(x: Tensor, cos_sin: Tensor) -> Tensor:
 
 
 class Type(Enum):
-    FLOAT = "float32"
-    HALF = "float16"
-    BF16 = "bfloat16"
-    INT32 = "int32"
-    INT64 = "int64"
-    BOOL = "bool"
-    FP8 = "float8_e4m3fn"
-
-    @property
-    def torch(self) -> torch.dtype:
-        return getattr(torch, self.value)
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> Type:
-        return cls(str(tensor.dtype).removeprefix("torch."))
+    FLOAT = torch.float32
+    HALF = torch.float16
+    BF16 = torch.bfloat16
+    INT32 = torch.int32
+    INT64 = torch.int64
+    BOOL = torch.bool
+    FP8 = torch.float8_e4m3fn
 
 
 MatrixOperation = Enum("MatrixOperation", "NONE TRANSPOSE")
@@ -157,8 +145,9 @@ class Logger(SimpleNamespace):
 
 class Weights:
     def __init__(self, values: Any, address: int = 0, count: int = 0):
-        is_type = isinstance(values, Type)
-        self.tensor = _read(address, values, (count,)) if is_type else torch.tensor(values)
+        if isinstance(values, Type):
+            values = memory(address, values.value, (count,)).clone()
+        self.tensor = torch.as_tensor(values)
 
 
 class Value:
@@ -186,33 +175,32 @@ class Layer(Value):
         return self
 
 
-ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
-    "SUM": torch.add,
-    "SUB": torch.sub,
-    "PROD": torch.mul,
-    "DIV": torch.div,
-    "LESS": torch.lt,
-    "EQUAL": torch.eq,
-    "SQRT": torch.sqrt,
-    "SIGMOID": torch.sigmoid,
-    "SELECT": torch.where,
-}
+ELEMENTWISE = SimpleNamespace(
+    SUM=torch.add,
+    SUB=torch.sub,
+    PROD=torch.mul,
+    DIV=torch.div,
+    LESS=torch.lt,
+    EQUAL=torch.eq,
+    SQRT=torch.sqrt,
+    SIGMOID=torch.sigmoid,
+)
 
 
-def elementwise(operation: str, *values: Tensor) -> Tensor:
-    typed = values[operation == "SELECT" :]
+def elementwise(operation: Callable[..., Tensor], *values: Tensor) -> Tensor:
+    typed = values[operation is torch.where :]
     assert len({value.dtype for value in typed}) == len({value.dim() for value in values}) == 1
-    return ELEMENTWISE[operation](*values)
+    return operation(*values)
 
 
 def quantized(_: Layer, dtype: Type, x: Tensor, scale: Tensor) -> Tensor:
     assert scale.dim() == 0 and scale.dtype is x.dtype
-    return (x.float() / scale.float()).clamp(-448, 448).to(dtype.torch)
+    return (x.float() / scale.float()).clamp(-448, 448).to(dtype.value)
 
 
 def dequantized(_: Layer, dtype: Type, x: Tensor, scale: Tensor) -> Tensor:
     assert scale.dim() == 0, "one scale for all values"
-    return (x.float() * scale.float()).to(dtype.torch)
+    return (x.float() * scale.float()).to(dtype.value)
 
 
 def product(_: Layer, a_form: Enum, b_form: Enum, a: Tensor, b: Tensor) -> Tensor:
@@ -248,12 +236,12 @@ def _axis(axes: int) -> int:
 
 LAYERS: dict[str, Callable[..., Tensor]] = {
     "constant": lambda _, shape, weights: weights.tensor.reshape(tuple(shape)),
-    "cast": lambda _, dtype, x: x.to(dtype.torch),
+    "cast": lambda _, dtype, x: x.to(dtype.value),
     "elementwise": lambda _, operation, a, b: elementwise(operation, a, b),
     "unary": lambda _, operation, x: elementwise(operation, x),
     "activation": lambda _, operation, x: elementwise(operation, x),
-    "select": lambda _, *values: elementwise("SELECT", *values),
-    "reduce": lambda _, operation, axes, keep, x: x.mean(_axis(axes), keepdim=keep),
+    "select": lambda _, *values: elementwise(torch.where, *values),
+    "reduce": lambda _, operation, axes, keep, x: operation(x, _axis(axes), keepdim=keep),
     "softmax": lambda layer, x: x.softmax(_axis(layer.axes)),
     "concatenation": lambda layer, *values: torch.cat(values, layer.axis),
     "matrix_multiply": product,
@@ -266,11 +254,11 @@ LAYERS: dict[str, Callable[..., Tensor]] = {
 
 
 class Network:
-    """`dry` while only types and shapes are asked for."""
+    """`stream` is that of the run, 0 on a CPU; None while only types and shapes are asked for."""
 
     def __init__(self) -> None:
-        self.dry = False
-        self.plugin: Plugin | None = None
+        self.stream: int | None = None
+        self.plugins: dict[int, Plugin] = {}
         self.layers: list[Layer] = []
         self.inputs: dict[str, tuple[Value, Type, tuple[int, ...]]] = {}
         self.outputs: list[Value] = []
@@ -298,7 +286,8 @@ class Network:
     def add_shape(self, x: Value) -> Layer:
         return self.add(lambda _, x: torch.tensor(x.shape), x)
 
-    def run(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    def run(self, inputs: dict[str, Tensor], stream: int | None = None) -> dict[str, Tensor]:
+        self.stream = stream
         values = {self.inputs[name][0]: tensor for name, tensor in inputs.items()}
         for layer in self.layers:
             given = (values[value] for _, value in sorted(layer.inputs.items()))
@@ -320,12 +309,6 @@ class Settings(SimpleNamespace):
         self.add_optimization_profile = self.profiles.append
 
 
-class Memory(bytes):
-    @property
-    def nbytes(self) -> int:
-        return len(self)
-
-
 PLANS: dict[bytes, Network] = {}
 """What was built, by the bytes of its plan."""
 
@@ -338,13 +321,13 @@ class Builder:
         assert flags == 1 << 1, "a network is typed strongly"
         return Network()
 
-    def build_serialized_network(self, network: Network, settings: Settings) -> Memory:
+    def build_serialized_network(self, network: Network, settings: Settings) -> memoryview:
         dynamic = {name for name, (_, _, shape) in network.inputs.items() if -1 in shape}
         assert all(profile.keys() == dynamic for profile in settings.profiles)
         network.profiles = settings.profiles
         plan = f"recorded network {len(PLANS)}".encode()
         PLANS[plan] = network
-        return Memory(plan)
+        return memoryview(plan)
 
 
 class Runtime:
@@ -380,18 +363,18 @@ class Engine:
 
     def _outputs(self) -> dict[str, tuple[Type, tuple[int, ...]]]:
         """From runs with zeros at several sizes: a size that changes is -1."""
-        self.network.dry, runs = True, []
+        runs = []
         for profile, which in ((0, 0), (-1, 0), (-1, 1)):
             zeros = {
-                name: torch.zeros(self.profile_shapes(name)[profile][which], dtype=dtype.torch)
+                name: torch.zeros(self.profile_shapes(name)[profile][which], dtype=dtype.value)
                 for name, (_, dtype, _) in self.inputs.items()
             }
             runs.append(self.network.run(zeros))
-        self.network.dry, found = False, {}
+        found = {}
         for name, first in runs[0].items():
             sizes = zip(*(run[name].shape for run in runs), strict=True)
             shape = tuple(size[0] if len({*size}) == 1 else -1 for size in sizes)
-            found[name] = Type.of(first), shape
+            found[name] = Type(first.dtype), shape
         return found
 
 
@@ -434,28 +417,12 @@ class Context:
         for name, (_, dtype, shape) in self.engine.inputs.items():
             shape, address = self.shapes.get(name, shape), self.addresses[name]
             assert -1 not in shape, f"{name} has no shape"
-            assert not stream or _is_on_device(address) != name.startswith("host_"), name
-            inputs[name] = _read(address, dtype, shape, stream)
-        with self.engine.network.plugin or nullcontext():
-            for name, tensor in self.engine.network.run(inputs).items():
-                flat = tensor.contiguous()
-                _copy(self.addresses[name], flat.data_ptr(), flat.nbytes, stream)
+            place = 0 if name.startswith("host_") else stream
+            assert not stream or _is_on_device(address) == bool(place), name
+            inputs[name] = memory(address, dtype.value, shape, place).cpu()
+        for name, tensor in self.engine.network.run(inputs, stream).items():
+            memory(self.addresses[name], tensor.dtype, tensor.shape, stream).copy_(tensor)
         return True
-
-
-def _read(address: int, dtype: Type, shape: tuple[int, ...], stream: int = 0) -> Tensor:
-    values = torch.empty(shape, dtype=dtype.torch)
-    _copy(values.data_ptr(), address, values.nbytes, stream)
-    return values
-
-
-def _copy(target: int, source: int, num_bytes: int, stream: int) -> None:
-    if not stream:
-        ctypes.memmove(target, source, num_bytes)
-    elif num_bytes:
-        copy = ctypes.CDLL("libcuda.so.1").cuMemcpy
-        status = copy(ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(num_bytes))
-        assert status == 0, f"cuMemcpy gave {status}"
 
 
 def _is_on_device(address: int) -> bool:
@@ -466,34 +433,27 @@ def _is_on_device(address: int) -> bool:
     return status == 0 and kind.value == 2
 
 
-def tensorrt_package() -> SimpleNamespace:
-    """The package tensorrt."""
-    types = {
-        "float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16", "fp8": "FP8",
-        "int32": "INT32", "int64": "INT64", "bool": "BOOL",
-    }  # fmt: skip
-    flags = "EXPLICIT_BATCH STRONGLY_TYPED"
-    made = SimpleNamespace(
-        __version__="10.16.1.11",
-        Builder=Builder,
-        BuilderFlag=BuilderFlag,
-        Logger=Logger,
-        MatrixOperation=MatrixOperation,
-        NetworkDefinitionCreationFlag=IntEnum("NetworkDefinitionCreationFlag", flags, start=0),
-        Permutation=tuple,
-        Runtime=Runtime,
-        TensorIOMode=TensorIOMode,
-        ExecutionContextAllocationStrategy=Strategy,
-        Weights=Weights,
-        ReduceOperation=SimpleNamespace(AVG="AVG"),
-        **{name: Type[kind] for name, kind in types.items()},
-    )
-    names = SimpleNamespace(**{name: name for name in ELEMENTWISE})
-    made.ElementWiseOperation = made.UnaryOperation = made.ActivationType = names
-    return made
-
-
-TENSORRT = tensorrt_package()
+_FLAGS = "EXPLICIT_BATCH STRONGLY_TYPED"
+TENSORRT = SimpleNamespace(
+    __version__="10.16.1.11",
+    Builder=Builder,
+    BuilderFlag=BuilderFlag,
+    Logger=Logger,
+    MatrixOperation=MatrixOperation,
+    NetworkDefinitionCreationFlag=IntEnum("NetworkDefinitionCreationFlag", _FLAGS, start=0),
+    Permutation=tuple,
+    Runtime=Runtime,
+    TensorIOMode=TensorIOMode,
+    ExecutionContextAllocationStrategy=Strategy,
+    Weights=Weights,
+    ElementWiseOperation=ELEMENTWISE,
+    UnaryOperation=ELEMENTWISE,
+    ActivationType=ELEMENTWISE,
+    ReduceOperation=SimpleNamespace(AVG=torch.mean),
+    fp8=Type.FP8,
+    **{str(kind.value).removeprefix("torch."): kind for kind in Type},
+)
+"""The package tensorrt."""
 
 
 class LlmTensor(SimpleNamespace):
@@ -558,15 +518,14 @@ def gpt_attention(
     assert {name: named.pop(name) for name in fixed} == fixed
     dtype = getattr(torch, settings.gpt_attention_plugin)
     sizes = num_heads, num_kv_heads, hidden_size_per_head, settings.tokens_per_block
-    plugin = network.plugin = network.plugin or Plugin(*sizes, dtype)
-    assert plugin == Plugin(*sizes, dtype) and layer_idx not in plugin.slots
-    plugin.slots.append(layer_idx)
+    assert layer_idx not in network.plugins, "two layers of one slot"
+    plugin = network.plugins[layer_idx] = Plugin(*sizes, dtype)
     for name, tensor in named.items():
         assert network.inputs[name][0] is tensor.trt_tensor, f"{name} is another tensor"
 
     def compute(_: Layer, x: Tensor, cos_sin: Tensor, frequencies: Tensor, *rest: Tensor) -> Tensor:
         assert x.dtype is dtype
-        if network.dry:
+        if network.stream is None:
             return x[:, : num_heads * hidden_size_per_head]
         half = hidden_size_per_head // 2
         expected = 1.0 / rotary_embedding_base ** (torch.arange(half) / half)
@@ -575,7 +534,7 @@ def gpt_attention(
         tensors = dict(zip(named, rest, strict=True))
         lengths = tensors["context_lengths"][tensors["host_request_types"] == 0].tolist()
         assert max(lengths, default=0) <= max_context_length, "a longer context than built for"
-        return plugin.attend(layer_idx, x, tensors, cos_sin.view(-1, half, 2))
+        return plugin.attend(layer_idx, x, tensors, cos_sin.view(-1, half, 2), network.stream)
 
     given = [qkv, rotary_cos_sin, rotary_inv_freq, *named.values()]
     layer = network.add(compute, *(tensor.trt_tensor for tensor in given))

@@ -3,8 +3,9 @@ library, and a conversation with them."""
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import random
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,18 +14,17 @@ from torch import Tensor
 
 from moss_engine.api.info import RuntimeInfo
 from moss_engine.api.tokens import Row
-from moss_engine.export.tensorrt import BuildTarget, build_plan, build_tensorrt_plan
+from moss_engine.export.tensorrt import BuildTarget, build_tensorrt_plan
 from moss_engine.export.tensorrt_llm import build_llm_plan
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import INPUT_SCALE, WEIGHT_SCALE, is_float8
 from moss_engine.models.layout import parts, stream_parts
-from moss_engine.models.manifest import checkpoint_digest
 from moss_engine.runtime.base import Limits, Logits, Runtime, ScheduledBatch, ScheduledSequence
-from moss_engine.runtime.engine_manifest import PLAN_NAME, EngineManifest, write_engine_manifest
+from moss_engine.runtime.engine_manifest import PLAN_NAME
 from moss_engine.runtime.tensorrt.engine import Library, describe
-from moss_engine.runtime.tensorrt.runtime import EngineFile, TrtRuntime
+from moss_engine.runtime.tensorrt.runtime import EngineFile, EngineRuntime, TrtRuntime
 from moss_engine.runtime.tensorrt_llm.runtime import TrtLlmRuntime
-from tests.runtime.tensorrt.stand_in import PLANS, TENSORRT, installed
+from tests.runtime.tensorrt.stand_in import TENSORRT, installed
 
 CPU = torch.device("cpu")
 STAND_IN = describe("tensorrt", TENSORRT)
@@ -60,91 +60,31 @@ def float8_layout_of(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]
 def make_runtime(
     library: Library,
     folder: Path,
-    limits: Limits,
-    dtype: str,
-    weights: str,
-    device: torch.device = CPU,
-) -> TrtRuntime:
-    """Build and open an engine of TensorRT or TensorRT-RTX."""
-    config, layout = ModelConfig.from_file(folder / "config.json"), layout_of(folder, dtype)
-    return open_runtime(library, config, layout, limits, dtype, weights, device)
-
-
-def open_runtime(
-    library: Library,
-    config: ModelConfig,
-    layout: Mapping[str, Tensor],
-    limits: Limits,
-    dtype: str,
-    weights: str,
-    device: torch.device = CPU,
-) -> TrtRuntime:
-    target = BuildTarget(library.backend, dtype, weights, None, limits, effort=0)
-    baked = layout.items() if weights == "baked" else None
-    plan = build_plan(library, config, target, baked, lambda line: None)
-    made_of = (library.backend, "none", library.version, "8.9", dtype, weights)
-    manifest = EngineManifest(*made_of, **dataclasses.asdict(limits), plan_digest="p", plan_bytes=1)
-    return TrtRuntime(engine_file(library, plan, manifest, config, layout, limits, device))
-
-
-def engine_file(
-    library: Library,
-    plan: object,
-    manifest: EngineManifest,
-    config: ModelConfig,
-    layout: Mapping[str, Tensor],
-    limits: Limits,
-    device: torch.device,
-) -> EngineFile:
-    is_bound = manifest.weights == "bound"
-    bound = {name: tensor.to(device) for name, tensor in layout.items()} if is_bound else {}
-    info = RuntimeInfo(library.backend, library.version, str(device), manifest.dtype, "test")
-    return EngineFile(library, plan, manifest, config, limits, bound, info, device)
-
-
-def make_llm_runtime(
-    folder: Path,
-    out: Path,
-    dtype: str = "float32",
-    weights: str = "baked",
-    device: torch.device = CPU,
-    layout: Mapping[str, Tensor] | None = None,
     limits: Limits = LLM_LIMITS,
-) -> TrtLlmRuntime:
-    """Build and open an engine of TensorRT-LLM, with a pool that the plugin may touch."""
-    config = ModelConfig.from_file(folder / "config.json")
+    dtype: str = "float32",
+    weights: str = "bound",
+    device: torch.device = CPU,
+    *,
+    config: ModelConfig | None = None,
+    layout: Mapping[str, Tensor] | None = None,
+) -> EngineRuntime:
+    """Build and open an engine of a checkpoint, or of another configuration or other weights."""
+    config = config or ModelConfig.from_file(folder / "config.json")
     layout = layout or layout_of(folder, dtype)
-    target = BuildTarget("tensorrt_llm", dtype, weights, None, limits)
-    baked = layout.items() if weights == "baked" else None
-    with installed(folder=out):
-        path = out / PLAN_NAME
-        manifest = build_llm_plan(config, target, path, baked, lambda line: None)
-    plan = path.read_bytes()
-    file = engine_file(LLM_STAND_IN, plan, manifest, config, layout, limits, device)
-    runtime = TrtLlmRuntime(file)
-    give_pool(runtime, plan)
-    return runtime
-
-
-def give_pool(runtime: TrtLlmRuntime, plan: bytes) -> None:
-    plugin = PLANS[plan].plugin
-    assert plugin is not None
-    plugin.memory.append(runtime._pool)
-
-
-def build_folder(
-    backend: str, checkpoint: Path, folder: Path, limits: Limits, weights: str = "bound"
-) -> Path:
-    """A float32 engine folder, as the build command leaves it."""
-    config = ModelConfig.from_file(checkpoint / "config.json")
-    target = BuildTarget(backend, "float32", weights, None, limits, checkpoint_digest(checkpoint))
-    baked = layout_of(checkpoint, "float32").items() if weights == "baked" else None
-    folder.mkdir(exist_ok=True)
-    build = build_llm_plan if backend == "tensorrt_llm" else build_tensorrt_plan
-    with installed(folder=folder.parent):
-        manifest = build(config, target, folder / PLAN_NAME, baked, lambda line: None)
-    write_engine_manifest(folder, manifest)
-    return folder
+    is_llm, is_bound = library.backend == "tensorrt_llm", weights == "bound"
+    target = BuildTarget(library.backend, dtype, weights, None, limits, effort=0)
+    build = build_llm_plan if is_llm else build_tensorrt_plan
+    with contextlib.ExitStack() as stack:
+        path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / PLAN_NAME
+        if library.module is TENSORRT:
+            stack.enter_context(installed(folder=path.parent))
+        baked = None if is_bound else layout.items()
+        manifest = build(config, target, path, baked, lambda line: None)
+        plan = path.read_bytes()
+    bound = {name: tensor.to(device) for name, tensor in layout.items()} if is_bound else {}
+    info = RuntimeInfo(library.backend, library.version, str(device), dtype, "test")
+    file = EngineFile(library, plan, manifest, config, limits, bound, info, device)
+    return TrtLlmRuntime(file) if is_llm else TrtRuntime(file)
 
 
 def prefill(runtime: Runtime, num_rows: int = 20) -> Logits:

@@ -34,20 +34,23 @@ from moss_engine.runtime.tensorrt.runtime import EngineRuntime, load_trt_runtime
 from moss_engine.runtime.tensorrt.tensors import PARTS, join_plans
 from moss_engine.runtime.tensorrt_llm import runtime as llm_runtime
 from moss_engine.runtime.tensorrt_llm.runtime import find_plugin, load_plugin, load_trtllm_runtime
+from scripts import build_engine
 from tests.runtime.tensorrt import stand_in
 from tests.runtime.tensorrt.stand_in import installed
-from tests.runtime.tensorrt.support import CPU, STAND_IN, build_folder, give_pool, prefill
+from tests.runtime.tensorrt.support import CPU, STAND_IN, prefill
 
-BUILT = Limits(block_size=8, num_blocks=64, max_batch=3, max_step_rows=32, max_seq_len=128)
+BUILT = Limits(block_size=8, num_blocks=64, max_batch=3, max_step_rows=32, max_seq_len=512)
+OPTIONS = EngineConfig(block_size=8, kv_rows=512, max_sessions=3, max_step_rows=32)
 
 
 @pytest.fixture(scope="module")
 def built(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("engines")
-    return {
-        backend: build_folder(backend, tiny_checkpoint, folder / backend, BUILT)
-        for backend in ("tensorrt", "tensorrt_llm")
-    }
+    found = {backend: folder / backend for backend in ("tensorrt", "tensorrt_llm")}
+    with installed(folder=folder):
+        for backend, engine in found.items():
+            build_engine.build(tiny_checkpoint, engine, backend, "float32", "bound", None, OPTIONS)
+    return found
 
 
 @pytest.fixture(params=["tensorrt", "tensorrt_llm"])
@@ -72,11 +75,8 @@ def load(
     checkpoint: Path, engine: Path, limits: Limits = BUILT, dtype: str = "auto"
 ) -> EngineRuntime:
     config = EngineConfig(checkpoint=checkpoint, engine=engine, runtime=engine.name, dtype=dtype)
-    if engine.name != "tensorrt_llm":
-        return load_trt_runtime(config, limits, CPU)
-    runtime = load_trtllm_runtime(config, limits, CPU)
-    give_pool(runtime, (engine / PLAN_NAME).read_bytes())
-    return runtime
+    load = load_trtllm_runtime if engine.name == "tensorrt_llm" else load_trt_runtime
+    return load(config, limits, CPU)
 
 
 def alter(engine: Path, **fields: object) -> None:
@@ -132,7 +132,7 @@ def test_a_plan_that_cannot_be_opened_is_a_sentence(
 
 def test_tensors_that_are_not_the_known_ones_are_named(tiny_checkpoint: Path, engine: Path) -> None:
     """The manifest says something else than the plan was built with."""
-    alter(engine, max_seq_len=160)
+    alter(engine, max_seq_len=640)
     words = r"tensor '(rotary|cache_indirection)' has shape \(.* where \(.* is needed"
     with pytest.raises(EngineFileError, match=words):
         load(tiny_checkpoint, engine)
@@ -143,7 +143,8 @@ def test_weights_are_where_the_manifest_says(tiny_checkpoint: Path, engine: Path
     alter(engine, weights="baked")
     with pytest.raises(EngineFileError, match=r"has an unknown input 'audio\.head'"):
         load(tiny_checkpoint, engine)
-    build_folder("tensorrt_llm", tiny_checkpoint, engine, BUILT, "baked")
+    shutil.rmtree(engine)
+    build_engine.build(tiny_checkpoint, engine, "tensorrt_llm", "float32", "baked", None, OPTIONS)
     alter(engine, weights="bound")
     with pytest.raises(EngineFileError, match=r"The engine lacks the input 'audio\.head'"):
         load(tiny_checkpoint, engine)

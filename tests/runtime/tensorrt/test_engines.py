@@ -21,11 +21,10 @@ from moss_engine.models.layout import parts
 from moss_engine.runtime.base import Limits, Runtime, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.tensorrt.engine import Library, load_library
-from moss_engine.runtime.tensorrt.runtime import TrtRuntime
+from moss_engine.runtime.tensorrt.runtime import EngineRuntime
 from moss_engine.runtime.tensorrt_llm.runtime import (
     INPUTS,
     Geometry,
-    TrtLlmRuntime,
     make_step,
     pool_shape,
     values_of,
@@ -36,14 +35,13 @@ from tests.runtime.tensorrt import stand_in
 from tests.runtime.tensorrt.support import (
     CPU,
     LLM_LIMITS,
+    LLM_STAND_IN,
     STAND_IN,
     agrees,
     conversation,
     float8_layout_of,
     layout_of,
-    make_llm_runtime,
     make_runtime,
-    open_runtime,
     prefill,
 )
 
@@ -58,7 +56,7 @@ class EngineContract(RuntimeContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
+    def runtime(cls, tiny_checkpoint: Path) -> EngineRuntime:
         return make_runtime(STAND_IN, tiny_checkpoint, LIMITS, *cls.built)
 
 
@@ -86,7 +84,7 @@ class TestFloat32OnGpu(EngineContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
+    def runtime(cls, tiny_checkpoint: Path) -> EngineRuntime:
         return make_runtime(on_gpu(), tiny_checkpoint, LIMITS, *cls.built, torch.device("cuda"))
 
 
@@ -116,11 +114,8 @@ class TestLlm(RuntimeContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def runtime(
-        cls, tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
-    ) -> TrtLlmRuntime:
-        out = tmp_path_factory.mktemp("engine")
-        return make_llm_runtime(tiny_checkpoint, out, device=cls.device)
+    def runtime(cls, tiny_checkpoint: Path) -> EngineRuntime:
+        return make_runtime(LLM_STAND_IN, tiny_checkpoint, weights="baked", device=cls.device)
 
     def test_a_conversation_is_the_torch_runtimes(self, tiny_checkpoint: Path) -> None:
         expected = conversation(torch_runtime(tiny_checkpoint, LLM_LIMITS))
@@ -140,25 +135,24 @@ def torch_runtime(folder: Path, limits: Limits) -> Runtime:
     return load_torch_runtime(folder, limits, device=CPU, dtype=torch.float32, threads=1)
 
 
-def test_bound_weights_give_the_very_same_logits(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_bound_weights_give_the_very_same_logits(tiny_checkpoint: Path) -> None:
     """In bfloat16, which is near the torch runtime's float32."""
-    found = []
-    for weights in ("baked", "bound"):
-        (tmp_path / weights).mkdir()
-        runtime = make_llm_runtime(tiny_checkpoint, tmp_path / weights, "bfloat16", weights)
-        found.append(conversation(runtime))
+    found = [
+        conversation(make_runtime(LLM_STAND_IN, tiny_checkpoint, LLM_LIMITS, "bfloat16", weights))
+        for weights in ("baked", "bound")
+    ]
     exact = conversation(torch_runtime(tiny_checkpoint, LLM_LIMITS))
     for baked, bound, wanted in zip(*found, exact, strict=True):
         for one, other, near in zip(baked, bound, wanted, strict=True):
             assert torch.equal(one, other) and torch.allclose(one, near, rtol=0, atol=0.2)
 
 
-def test_one_sequence_at_a_time_is_served(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_one_sequence_at_a_time_is_served(tiny_checkpoint: Path) -> None:
     """Whose sizes the profiles leave no choice in."""
-    limits = dataclasses.replace(LLM_LIMITS, max_batch=1)
-    llm = make_llm_runtime(tiny_checkpoint, tmp_path, limits=limits)
+    one_sequence = dataclasses.replace(LLM_LIMITS, max_batch=1)
+    llm = make_runtime(LLM_STAND_IN, tiny_checkpoint, one_sequence)
     one_row = dataclasses.replace(LIMITS, max_batch=1, max_step_rows=1)
-    plain = make_runtime(STAND_IN, tiny_checkpoint, one_row, "float32", "bound")
+    plain = make_runtime(STAND_IN, tiny_checkpoint, one_row)
     rows, table = tuple(Row(7 + i, i) for i in range(20)), (9, 4, 70, 2, 1)
     for runtime, steps in ((llm, ((0, 9), (9, 10), (10, 20))), (plain, ((0, 1), (1, 2), (2, 3)))):
         reference = torch_runtime(tiny_checkpoint, runtime.limits)
@@ -183,7 +177,9 @@ def test_layers_run_in_parts_give_what_the_whole_network_gives(
         for name, part in parts(config).items()
     }
     in_parts, whole = (
-        open_runtime(STAND_IN, config, layout, LIMITS, "float32", weights)
+        make_runtime(
+            STAND_IN, tiny_checkpoint, LIMITS, weights=weights, config=config, layout=layout
+        )
         for weights in ("bound", "baked")
     )
     for found, wanted in zip(conversation(in_parts), conversation(whole), strict=True):
@@ -212,27 +208,26 @@ def test_float32_is_not_rounded_to_tf32(
 def test_gated_values_beyond_float16_pass(place: str, tiny_checkpoint: Path) -> None:
     """A float16 engine gives nearly the logits of the stand-in's float32 one where the first
     layer's gated values, and so the residual stream behind it, are far larger than 65504."""
-    config = ModelConfig.from_file(tiny_checkpoint / "config.json")
     library, device = STAND_IN if place == "cpu" else on_gpu(), torch.device(place)
     logits = []
     for by, dtype, on in ((STAND_IN, "float32", CPU), (library, "float16", device)):
         layout = layout_of(tiny_checkpoint, dtype)
         layout["layers.0.gate_up"] *= 400
-        logits.append(prefill(open_runtime(by, config, layout, LIMITS, dtype, "bound", on)))
+        runtime = make_runtime(by, tiny_checkpoint, LIMITS, dtype, device=on, layout=layout)
+        logits.append(prefill(runtime))
     for wanted, found in zip(*logits, strict=True):
         assert (found.cpu() - wanted).abs().max() < 0.02 * wanted.abs().max()
 
 
-def test_float8_layers_are_near_their_widened_values(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_float8_layers_are_near_their_widened_values(tiny_checkpoint: Path) -> None:
     """Inputs of every layer's matrices have 3 bits of mantissa; weights are float8 on both
     sides."""
-    config = ModelConfig.from_file(tiny_checkpoint / "config.json")
     float8, exact = float8_layout_of(tiny_checkpoint)
-    wanted = prefill(open_runtime(STAND_IN, config, exact, LIMITS, "float32", "bound"))
-    for runtime in (
-        open_runtime(STAND_IN, config, float8, LIMITS, "float8", "baked"),
-        make_llm_runtime(tiny_checkpoint, tmp_path, "float8", layout=float8),
-    ):
+    wanted = prefill(make_runtime(STAND_IN, tiny_checkpoint, layout=exact))
+    for library in (STAND_IN, LLM_STAND_IN):
+        runtime = make_runtime(
+            library, tiny_checkpoint, LLM_LIMITS, "float8", "baked", layout=float8
+        )
         for ours, theirs in zip(prefill(runtime), wanted, strict=True):
             assert 0 < (ours - theirs).norm() < 0.15 * theirs.norm()
 
@@ -261,15 +256,13 @@ def spoken_by(runtime: Runtime, num_rows: int) -> dict[str, list[int]]:
     return rows
 
 
-def test_the_built_in_voice_says_the_same(tmp_path: Path) -> None:
+def test_the_built_in_voice_says_the_same() -> None:
     """Its replies row by row, through scheduler and prefix cache."""
     limits = Limits(block_size=16, num_blocks=96, max_batch=4, max_step_rows=64, max_seq_len=1024)
     expected = spoken_by(torch_runtime(NANO_CHECKPOINT, limits), NUM_ROWS)
     assert all(len(rows) == NUM_ROWS for rows in expected.values()) and len(expected) == 3
-    llm = make_llm_runtime(NANO_CHECKPOINT, tmp_path, limits=limits)
-    assert spoken_by(llm, NUM_ROWS) == expected
-    plain = make_runtime(STAND_IN, NANO_CHECKPOINT, limits, "float32", "bound")
-    assert spoken_by(plain, NUM_ROWS) == expected
+    for library in (STAND_IN, LLM_STAND_IN):
+        assert spoken_by(make_runtime(library, NANO_CHECKPOINT, limits), NUM_ROWS) == expected
 
 
 def test_the_values_are_those_of_the_contract() -> None:

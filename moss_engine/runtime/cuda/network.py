@@ -9,6 +9,7 @@ wanted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +20,7 @@ from moss_engine.kernels.lm.rows import embed, repeat_rows
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Logits
 from moss_engine.runtime.cuda.products import Products
-from moss_engine.runtime.cuda.weights import Stack, Weights
+from moss_engine.runtime.cuda.weights import LayerWeights, Stack, Weights
 
 
 @dataclass(frozen=True)
@@ -153,11 +154,8 @@ class CudaNetwork:
 
     def _decode_layers(self, stack: Stack, x: Tensor, step: DecodeInput | FinishInput) -> None:
         """x [lanes, batch, hidden] through all layers, in place."""
-        lanes, batch, _ = x.shape
-        qkv, attended = self._buffer("qkv", lanes, batch), self._buffer("attended", lanes, batch)
-        gated = self._buffer("gated", lanes, batch)
-        for slot, layer in enumerate(stack.layers, start=stack.first_slot):
-            self._products.normed(x, layer.input_norm, layer.qkv, qkv)
+
+        def attend(slot: int, layer: LayerWeights, qkv: Tensor, attended: Tensor) -> None:
             self._attention.decode(
                 qkv,
                 layer.q_norm,
@@ -168,19 +166,14 @@ class CudaNetwork:
                 step.tables,
                 attended,
             )
-            self._products.added(attended, layer.o, x)
-            self._products.gated(x, layer.post_norm, layer.gate_up, gated)
-            self._products.added(gated, layer.down, x)
+
+        self._layers(stack, x, attend)
 
     def _fill_layers(self, stack: Stack, x: Tensor, rows: RowsInput) -> None:
         """x [lanes, rows, hidden] through all layers, in place."""
-        lanes, num_rows, _ = x.shape
-        qkv = self._buffer("qkv", lanes, num_rows)
-        queries = self._buffer("queries", lanes, num_rows)
-        attended = self._buffer("attended", lanes, num_rows)
-        gated = self._buffer("gated", lanes, num_rows)
-        for slot, layer in enumerate(stack.layers, start=stack.first_slot):
-            self._products.normed(x, layer.input_norm, layer.qkv, qkv)
+        queries = self._buffer("queries", *x.shape[:2])
+
+        def attend(slot: int, layer: LayerWeights, qkv: Tensor, attended: Tensor) -> None:
             self._attention.store(
                 qkv,
                 layer.q_norm,
@@ -194,9 +187,22 @@ class CudaNetwork:
             self._attention.attend(
                 queries, slot, stack.lane_slots, rows.tiles, rows.tile_rows, rows.tables, attended
             )
-            self._products.added(attended, layer.o, x)
-            self._products.gated(x, layer.post_norm, layer.gate_up, gated)
-            self._products.added(gated, layer.down, x)
+
+        self._layers(stack, x, attend)
+
+    def _layers(
+        self, stack: Stack, x: Tensor, attend: Callable[[int, LayerWeights, Tensor, Tensor], None]
+    ) -> None:
+        lanes, num_rows, _ = x.shape
+        qkv, attended, gated = (
+            self._buffer(name, lanes, num_rows) for name in ("qkv", "attended", "gated")
+        )
+        for slot, layer in enumerate(stack.layers, start=stack.first_slot):
+            self._products(x, layer.qkv, qkv, norm=layer.input_norm)
+            attend(slot, layer, qkv, attended)
+            self._products(attended, layer.o, x, residual=x)
+            self._products(x, layer.gate_up, gated, norm=layer.mlp_norm, gated=True)
+            self._products(gated, layer.down, x, residual=x)
 
     def _fill_keys_values(self, stack: Stack, x: Tensor, step: DecodeInput | RowsInput) -> None:
         """Only the keys and values of a stack's only layer for x [lanes, rows, hidden]."""
@@ -205,9 +211,8 @@ class CudaNetwork:
         q_size = self._sizes["queries"]
         size = self._sizes["qkv"] - q_size
         keys_values = self._buffers["qkv"][: lanes * num_rows * size].view(lanes, num_rows, size)
-        self._products.normed(
-            x, layer.input_norm, layer.qkv.outputs(q_size, q_size + size), keys_values
-        )
+        linear = layer.qkv.outputs(q_size, q_size + size)
+        self._products(x, linear, keys_values, norm=layer.input_norm)
         self._attention.store(
             keys_values,
             layer.q_norm,
@@ -221,16 +226,10 @@ class CudaNetwork:
 
     def _head(self, lane: int, x: Tensor, out: Tensor) -> None:
         """The head of one branch: x [1, rows, hidden] -> out [rows, vocabulary]."""
-        weights, vocab_size = self._weights, self._config.vocab_size
-        start, end = ((0, vocab_size), (vocab_size, vocab_size + self._config.audio_vocab_size))[
-            lane
-        ]
-        self._products.normed(
-            x,
-            weights.final_norm[lane : lane + 1],
-            weights.heads.outputs(start, end),
-            out.unsqueeze(0),
-        )
+        weights, start = self._weights, (0, self._config.vocab_size)[lane]
+        linear = weights.heads.outputs(start, start + out.shape[1])
+        norm = weights.final_norm[lane : lane + 1]
+        self._products(x, linear, out.unsqueeze(0), norm=norm)
 
     def _buffer(self, name: str, lanes: int, rows: int) -> Tensor:
         size = self._sizes[name]

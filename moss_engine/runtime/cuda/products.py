@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -64,100 +66,91 @@ class Products:
             self._product = scratch(max_rows * hidden, table.dtype)
             self._one = torch.ones((), device=table.device)
 
-    def normed(self, x: Tensor, norm: Tensor, linear: LaneLinear, out: Tensor) -> None:
-        """out = linear(norm(x))."""
+    def __call__(
+        self,
+        x: Tensor,
+        linear: LaneLinear,
+        out: Tensor,
+        *,
+        norm: Tensor | None = None,
+        residual: Tensor | None = None,
+        gated: bool = False,
+    ) -> None:
+        """out = linear(x), or linear(norm(x)) with RMSNorm's weight [lanes, size].
+
+        residual: `out` itself, to which the product is then added. gated: linear gives gates, then
+        ups, and out = silu(gate) * up.
+        """
         if x.shape[1] == 1:
-            _one_row(x, linear, out, norm=norm, eps=self._eps)
+            matvec(
+                x[:, 0],
+                linear.weight,
+                out[:, 0],
+                scale=linear.scale,
+                norm=norm,
+                eps=self._eps,
+                residual=None if residual is None else residual[:, 0],
+                gated=gated,
+            )
             return
         few_rows = self._few_rows_for(x, linear)
         if few_rows is not None and linear.scale is not None:
-            self._few_float8(few_rows, x, linear, out, norm=norm)
+            values = _view(self._float8_rows, x.shape)
+            quantise_rows(x.flatten(0, 1), values.flatten(0, 1), self._row_scale, norm, self._eps)
+            scales = self._row_scale, linear.scale
+            few_rows(values, linear.weight, out, residual=residual, gated=gated, scales=scales)
             return
-        normed = _view(self._normed, x.shape)
-        rms_norm(x, norm, self._eps, normed)
-        if linear.is_packed:
-            self._packed(normed, linear, out)
-            return
+        if norm is not None:
+            normed = _view(self._normed, x.shape)
+            rms_norm(x, norm, self._eps, normed)
+            x = normed
         if few_rows is not None:
-            few_rows(normed, linear.weight, out)
-            return
-        if linear.scale is None:
-            _product(normed, linear.weight, out)
-            return
-        for lane in range(len(x)):
-            self._float8_product(normed[lane], linear.weight[lane], out[lane])
-            rescale(out[lane], self._row_scale, linear.scale[lane], out[lane])
-
-    def gated(self, x: Tensor, norm: Tensor, linear: LaneLinear, out: Tensor) -> None:
-        """out = silu(gate) * up, where linear(norm(x)) gives gates, then ups."""
-        if x.shape[1] == 1:
-            _one_row(x, linear, out, norm=norm, eps=self._eps, gated=True)
-            return
-        normed = _view(self._normed, x.shape)
-        if linear.is_packed:
-            assert linear.scale is not None, "packed weights have scales"
-            rms_norm(x, norm, self._eps, normed)
-            if x.shape[1] <= most_packed_rows():
-                self._packed_rows(normed, linear.weight, linear.scale, out, gated=True)
-                return
+            few_rows(x, linear.weight, out, residual=residual, gated=gated)
+        elif linear.is_packed:
+            self._packed(x, linear, out, residual, gated=gated)
+        elif gated:
             gate_up = _view(self._gate_up, (*out.shape[:2], 2 * out.shape[2]))
-            self._packed_rows(normed, linear.weight, linear.scale, gate_up)
+            self._by_library(x, linear, gate_up, None)
             gate(gate_up, out)
-            return
-        if (few_rows := self._few_rows_for(x, linear)) is not None:
-            if linear.scale is not None:
-                self._few_float8(few_rows, x, linear, out, norm=norm, gated=True)
-                return
-            rms_norm(x, norm, self._eps, normed)
-            few_rows(normed, linear.weight, out, gated=True)
-            return
-        gate_up = _view(self._gate_up, (*out.shape[:2], 2 * out.shape[2]))
-        self.normed(x, norm, linear, gate_up)
-        gate(gate_up, out)
-
-    def added(self, x: Tensor, linear: LaneLinear, out: Tensor) -> None:
-        """out += linear(x)."""
-        if x.shape[1] == 1:
-            _one_row(x, linear, out, residual=out)
-            return
-        if linear.is_packed:
-            self._packed(x, linear, out, residual=out)
-            return
-        if (few_rows := self._few_rows_for(x, linear)) is not None:
-            if linear.scale is not None:
-                self._few_float8(few_rows, x, linear, out, residual=out)
-                return
-            few_rows(x, linear.weight, out, residual=out)
-            return
-        if linear.scale is None:
-            if len(x) == 1:
-                torch.addmm(out[0], x[0], linear.weight[0].T, out=out[0])
-            else:
-                torch.baddbmm(out, x, linear.weight.transpose(1, 2), out=out)
-            return
-        for lane in range(len(x)):
-            product = _view(self._product, out[lane].shape)
-            self._float8_product(x[lane], linear.weight[lane], product)
-            rescale(product, self._row_scale, linear.scale[lane], out[lane], residual=out[lane])
+        else:
+            self._by_library(x, linear, out, residual)
 
     def _packed(
-        self, x: Tensor, linear: LaneLinear, out: Tensor, *, residual: Tensor | None = None
+        self, x: Tensor, linear: LaneLinear, out: Tensor, residual: Tensor | None, *, gated: bool
     ) -> None:
-        """A product with packed weights: of few rows, or of a head, by our kernels, of more with a
-        widened copy of the weights."""
+        """A product with packed weights: of few rows, of a head, or gated, by our kernels, of more
+        with a widened copy of the weights."""
         weight, scale = linear.weight, linear.scale
         assert scale is not None, "packed weights have scales"
-        shape = weight.shape[1], x.shape[2]
-        if x.shape[1] <= most_packed_rows() or shape[0] * shape[1] > self._widened_size:
-            self._packed_rows(x, weight, scale, out, residual=residual)
+        shape, is_few = (weight.shape[1], x.shape[2]), x.shape[1] <= most_packed_rows()
+        if gated and not is_few:
+            gate_up = _view(self._gate_up, (*out.shape[:2], 2 * out.shape[2]))
+            self._packed_rows(x, weight, scale, gate_up)
+            gate(gate_up, out)
+            return
+        if is_few or shape[0] * shape[1] > self._widened_size:
+            self._packed_rows(x, weight, scale, out, residual=residual, gated=gated)
             return
         wide = _view(self._gate_up, shape)
         for lane in range(len(x)):
             widen(weight[lane], scale[lane], wide)
-            if residual is None:
-                _product(x[lane, None], wide[None], out[lane, None])
-            else:
-                torch.addmm(residual[lane], x[lane], wide.T, out=out[lane])
+            one = slice(lane, lane + 1)
+            _product(x[one], wide[None], out[one], None if residual is None else residual[one])
+
+    def _by_library(
+        self, x: Tensor, linear: LaneLinear, out: Tensor, residual: Tensor | None
+    ) -> None:
+        """By cuBLAS; rows of float8 weights become float8 themselves."""
+        if linear.scale is None:
+            _product(x, linear.weight, out, residual)
+            return
+        for lane in range(len(x)):
+            product = out[lane]
+            if residual is not None:
+                product = _view(self._product, product.shape)
+            self._float8_product(x[lane], linear.weight[lane], product)
+            added = None if residual is None else residual[lane]
+            rescale(product, self._row_scale, linear.scale[lane], out[lane], residual=added)
 
     def _few_rows_for(self, x: Tensor, linear: LaneLinear) -> FewRows | None:
         """Our own kernels for few rows, where they are the faster ones and can do it."""
@@ -171,24 +164,6 @@ class Products:
             and inputs * weight.element_size() % 16 == 0
         )
         return self._few_rows if can and x.shape[1] <= most else None
-
-    def _few_float8(
-        self,
-        few_rows: FewRows,
-        x: Tensor,
-        linear: LaneLinear,
-        out: Tensor,
-        *,
-        norm: Tensor | None = None,
-        residual: Tensor | None = None,
-        gated: bool = False,
-    ) -> None:
-        """A product of few rows that become float8 first."""
-        assert linear.scale is not None, "float8 weights have scales"
-        values = _view(self._float8_rows, x.shape)
-        quantise_rows(x.flatten(0, 1), values.flatten(0, 1), self._row_scale, norm, self._eps)
-        scales = self._row_scale, linear.scale
-        few_rows(values, linear.weight, out, residual=residual, gated=gated, scales=scales)
 
     def _float8_product(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
         """out = float8 rows times float8 weights, without either's scales; the rows' are left in
@@ -206,10 +181,15 @@ class Products:
         )
 
 
-def _product(x: Tensor, weight: Tensor, out: Tensor) -> None:
+def _product(x: Tensor, weight: Tensor, out: Tensor, residual: Tensor | None) -> None:
     """out [lanes, rows, outputs] = x [lanes, rows, inputs] times weight [lanes, outputs, inputs],
-    in out's dtype."""
-    if len(x) > 1:
+    in out's dtype; added to `out` where that is the residual."""
+    if residual is not None:
+        if len(x) == 1:
+            torch.addmm(residual[0], x[0], weight[0].T, out=out[0])
+        else:
+            torch.baddbmm(residual, x, weight.transpose(1, 2), out=out)
+    elif len(x) > 1:
         torch.bmm(x, weight.transpose(1, 2), out=out)
     elif x.dtype is out.dtype:
         torch.mm(x[0], weight[0].T, out=out[0])
@@ -217,30 +197,5 @@ def _product(x: Tensor, weight: Tensor, out: Tensor) -> None:
         torch.mm(x[0], weight[0].T, out_dtype=out.dtype, out=out[0])
 
 
-def _one_row(
-    x: Tensor,
-    linear: LaneLinear,
-    out: Tensor,
-    *,
-    norm: Tensor | None = None,
-    eps: float = 0.0,
-    residual: Tensor | None = None,
-    gated: bool = False,
-) -> None:
-    matvec(
-        x[:, 0],
-        linear.weight,
-        out[:, 0],
-        scale=linear.scale,
-        norm=norm,
-        eps=eps,
-        residual=None if residual is None else residual[:, 0],
-        gated=gated,
-    )
-
-
 def _view(scratch: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
-    size = 1
-    for length in shape:
-        size *= length
-    return scratch[:size].view(shape)
+    return scratch[: math.prod(shape)].view(shape)

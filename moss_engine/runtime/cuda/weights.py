@@ -9,20 +9,21 @@ once, and float8 weights are made one tensor at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.api.info import RuntimeInfo
-from moss_engine.models.checkpoint import SCALE_SUFFIX, widen_stored
+from moss_engine.models.checkpoint import SCALE_SUFFIX, expected_tensors, widen_stored
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import float8_values, row_scales
-from moss_engine.models.layout import Bits
+from moss_engine.models.layout import MERGED, Bits, parts, slot_prefixes
 from moss_engine.models.packed import group_of, quantise4, quantise8, widen4
 
 # Rows that are float32 on their way to fewer bits: a large vocabulary's head would be gigabytes.
@@ -120,7 +121,7 @@ class LaneLinear:
             self.weight[:, start:end], None if self.scale is None else self.scale[:, start:end]
         )
 
-    def split(self, lane: int, sizes: tuple[int, ...]) -> list[Place]:
+    def split(self, lane: int, sizes: Sequence[int]) -> list[Place]:
         """One lane's outputs as the parts that the checkpoint keeps apart."""
         values = self.weight[lane].split(sizes)
         scales = [None] * len(sizes) if self.scale is None else self.scale[lane].split(sizes)
@@ -166,17 +167,17 @@ class Float8(Enum):
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """One layer of every lane. Norm weights are [lanes, size]; `qkv` outputs queries, keys,
-    values."""
+    """One layer of every lane, merged as `layout.MERGED` says. Norm weights are [lanes, size];
+    `qkv` outputs queries, keys, values."""
 
-    input_norm: Tensor
     qkv: LaneLinear
-    q_norm: Tensor
-    k_norm: Tensor
     o: LaneLinear
-    post_norm: Tensor
     gate_up: LaneLinear
     down: LaneLinear
+    input_norm: Tensor
+    q_norm: Tensor
+    k_norm: Tensor
+    mlp_norm: Tensor
 
     def lane(self, index: int) -> LayerWeights:
         """The same layer with one lane only."""
@@ -241,56 +242,37 @@ def allocate(
     """
     if float8 is not Float8.NONE:
         _require_even_sizes(config, float8)
+    layout = parts(config)
 
     def empty(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=device)
 
-    def linear(part: str, is_float8: bool, *shape: int) -> LaneLinear:
+    def linear(part: str, *shape: int) -> LaneLinear:
         lanes, outputs, inputs = shape
-        if is_float8:
+        if float8 is Float8.ALL or (float8 is Float8.TRUNK and part.startswith("trunk.")):
             return empty_float8((lanes, outputs, inputs), device)
         return empty_linear((bits or {}).get(part, 16), (lanes, outputs, inputs), dtype, device)
 
-    sizes = config.num_shared_layers, config.num_modality_layers
-    trunk, branches = float8 is not Float8.NONE, float8 is Float8.ALL
-    vocabulary = config.vocab_size + config.audio_vocab_size
+    def stack(name: str, lanes: int, first_slot: int, count: int) -> Stack:
+        layers = []
+        for i in range(count):
+            made: dict[str, Any] = {}
+            for field in MERGED:
+                shape = lanes, *layout[f"layers.{first_slot + i}.{field}"].shape
+                made[field] = (
+                    linear(f"{name}.{i}.{field}", *shape) if len(shape) == 3 else empty(*shape)
+                )
+            layers.append(LayerWeights(**made))
+        return Stack(lanes, first_slot, count, tuple(layers))
+
+    shared, vocabulary = config.num_shared_layers, config.vocab_size + config.audio_vocab_size
     return Weights(
         text_table=empty(config.vocab_size, config.hidden_size),
         audio_table=empty(config.audio_vocab_size, config.hidden_size),
-        trunk=Stack(1, 0, sizes[0], _layers(config, "trunk", (1, sizes[0]), trunk, linear, empty)),
-        branches=Stack(
-            2, *sizes, _layers(config, "branches", (2, sizes[1]), branches, linear, empty)
-        ),
+        trunk=stack("trunk", 1, 0, shared),
+        branches=stack("branches", 2, shared, config.num_modality_layers),
         final_norm=empty(2, config.hidden_size),
-        heads=linear("heads", branches, 1, vocabulary, config.hidden_size),
-    )
-
-
-def _layers(
-    config: ModelConfig,
-    name: str,
-    lanes_and_count: tuple[int, int],
-    is_float8: bool,
-    linear: Callable[..., LaneLinear],
-    empty: Callable[..., Tensor],
-) -> tuple[LayerWeights, ...]:
-    """The layers of one stack, made of what `linear` and `empty` give."""
-    hidden, ffn = config.hidden_size, config.intermediate_size
-    q_size = config.num_attention_heads * config.head_dim
-    qkv_size = q_size + 2 * config.num_key_value_heads * config.head_dim
-    lanes, count = lanes_and_count
-    return tuple(
-        LayerWeights(
-            input_norm=empty(lanes, hidden),
-            qkv=linear(f"{name}.{i}.qkv", is_float8, lanes, qkv_size, hidden),
-            q_norm=empty(lanes, config.head_dim),
-            k_norm=empty(lanes, config.head_dim),
-            o=linear(f"{name}.{i}.o", is_float8, lanes, hidden, q_size),
-            post_norm=empty(lanes, hidden),
-            gate_up=linear(f"{name}.{i}.gate_up", is_float8, lanes, 2 * ffn, hidden),
-            down=linear(f"{name}.{i}.down", is_float8, lanes, hidden, ffn),
-        )
-        for i in range(count)
+        heads=linear("heads", 1, vocabulary, config.hidden_size),
     )
 
 
@@ -337,37 +319,20 @@ def places(weights: Weights, config: ModelConfig) -> dict[str, Place]:
         "text_lm_head.weight": text_head,
         "audio_lm_head.weight": audio_head,
     }
-    blocks = (
-        ("shared_block", weights.trunk, 0),
-        ("text_block", weights.branches, 0),
-        ("audio_block", weights.branches, 1),
-    )
-    for block, stack, lane in blocks:
-        for i, layer in enumerate(stack.layers):
-            found |= {
-                f"model.{block}.layers.{i}.{name}.weight": place
-                for name, place in _layer_places(layer, lane, config)
-            }
+    branches = weights.branches.layers
+    layers = [(layer, 0) for layer in weights.trunk.layers]
+    layers += [(layer, lane) for lane in range(2) for layer in branches]
+    shapes = expected_tensors(config)
+    for prefix, (layer, lane) in zip(slot_prefixes(config), layers, strict=True):
+        for field, sources in MERGED.items():
+            names = [f"{prefix}{source}.weight" for source in sources]
+            kept = getattr(layer, field)
+            if isinstance(kept, LaneLinear):
+                sizes = [shapes[name][0] for name in names]
+                found |= zip(names, kept.split(lane, sizes), strict=True)
+            else:
+                found[names[0]] = Place(kept[lane], None)
     return found
-
-
-def _layer_places(
-    layer: LayerWeights, lane: int, config: ModelConfig
-) -> Iterator[tuple[str, Place]]:
-    q_size = config.num_attention_heads * config.head_dim
-    kv_size = config.num_key_value_heads * config.head_dim
-    attention = layer.qkv.split(lane, (q_size, kv_size, kv_size))
-    yield from zip(
-        ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), attention, strict=True
-    )
-    yield "self_attn.o_proj", layer.o.split(lane, (config.hidden_size,))[0]
-    yield "self_attn.q_norm", Place(layer.q_norm[lane], None)
-    yield "self_attn.k_norm", Place(layer.k_norm[lane], None)
-    gate_up = layer.gate_up.split(lane, (config.intermediate_size, config.intermediate_size))
-    yield from zip(("mlp.gate_proj", "mlp.up_proj"), gate_up, strict=True)
-    yield "mlp.down_proj", layer.down.split(lane, (config.hidden_size,))[0]
-    yield "input_layernorm", Place(layer.input_norm[lane], None)
-    yield "post_attention_layernorm", Place(layer.post_norm[lane], None)
 
 
 def fill(

@@ -51,7 +51,7 @@ from moss_engine.export.low_bits import (
     write_folder,
 )
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.float8 import LARGEST_FLOAT8, SCALES_NAME, largest_inputs_path
+from moss_engine.models.float8 import LARGEST_FLOAT8, LARGEST_INPUTS_NAME, SCALES_NAME
 from moss_engine.models.layout import bits_of_format, parts_of
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest, write_manifest
 from moss_engine.models.network import MossSpeech, load_model
@@ -154,7 +154,7 @@ def quantize(
     with writing_to(folder, TO_ADD):
         save_file({name: scale.cpu() for name, (scale, *_) in found.items()}, folder / SCALES_NAME)
         inputs = {name: most.cpu() for name, most in largest.items()}
-        save_file(inputs, largest_inputs_path(folder))
+        save_file(inputs, folder / LARGEST_INPUTS_NAME)
         write_manifest(folder, {**made_by, "float8": report})
     return report
 

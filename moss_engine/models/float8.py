@@ -8,7 +8,7 @@ bfloat16.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -39,27 +39,44 @@ def float8_values(weight: Tensor, scale: Tensor) -> Tensor:
 
 
 def load_scales(folder: Path, config: ModelConfig) -> dict[str, Tensor]:
-    """Scales of every linear weight by its name, as `scripts.quantize` chose them. Raises
-    CheckpointError."""
-    path = folder / SCALES_NAME
+    """Scales float32 [rows] of every linear weight by its name, as `scripts.quantize` chose them.
+    Raises CheckpointError."""
+    rows = {name: shape[:1] for name, shape in _linear_weights(config).items()}
+    return _load_measured(folder, SCALES_NAME, rows, "use another --dtype")
+
+
+def load_largest_inputs(folder: Path, config: ModelConfig) -> dict[str, Tensor]:
+    """Largest input magnitude of every linear weight by its name: float32 scalars.
+
+    Raises CheckpointError where calibration is missing.
+    """
+    ones = dict.fromkeys(_linear_weights(config), (1,))
+    found = _load_measured(folder, LARGEST_INPUTS_NAME, ones, "build with --dtype bfloat16")
+    for name, largest in found.items():
+        if not 0 < float(largest) < torch.inf:
+            raise CheckpointError(
+                f"{folder / LARGEST_INPUTS_NAME} says {float(largest)} of {name}; run `python -m "
+                f"scripts.quantize {folder}` again."
+            )
+    return {name: largest[0] for name, largest in found.items()}
+
+
+def _linear_weights(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    shapes = expected_tensors(config).items()
+    return {name: shape for name, shape in shapes if len(shape) == 2 and "embed" not in name}
+
+
+def _load_measured(
+    folder: Path, file_name: str, shapes: Mapping[str, tuple[int, ...]], otherwise: str
+) -> dict[str, Tensor]:
+    """A file of `scripts.quantize`."""
+    path = folder / file_name
     if not path.exists():
         raise CheckpointError(
-            f"{path} is missing; make it with `python -m scripts.quantize {folder}`, or use "
-            "another --dtype."
+            f"{path} is missing; make it with `python -m scripts.quantize {folder}`, or "
+            f"{otherwise}."
         )
-    shapes = {
-        name: shape
-        for name, shape in expected_tensors(config).items()
-        if len(shape) == 2 and "embed" not in name
-    }
-    return load_tensors(
-        path, {name: shape[:1] for name, shape in shapes.items()}, dtype=torch.float32
-    )
-
-
-def largest_inputs_path(folder: Path) -> Path:
-    """Where `scripts.quantize` keeps the largest magnitude of every matrix' inputs."""
-    return folder / LARGEST_INPUTS_NAME
+    return load_tensors(path, shapes, dtype=torch.float32)
 
 
 WEIGHT_SCALE, INPUT_SCALE = ".weight_scale", ".input_scale"
@@ -100,30 +117,6 @@ def stream_float8_parts(folder: Path, config: ModelConfig) -> Iterator[tuple[str
         yield name + WEIGHT_SCALE, scale
         inputs = torch.stack([largest[source] for source in layout[name].sources])
         yield name + INPUT_SCALE, _scale_of(inputs.amax())
-
-
-def load_largest_inputs(folder: Path, config: ModelConfig) -> dict[str, Tensor]:
-    """Largest input magnitude of every layer matrix, by checkpoint name: float32 scalars.
-
-    Raises CheckpointError where calibration is missing.
-    """
-    path = largest_inputs_path(folder)
-    if not path.exists():
-        raise CheckpointError(
-            f"{path} is missing; measure the inputs of every layer with `python -m "
-            f"scripts.quantize {folder}`, or build with --dtype bfloat16."
-        )
-    names = [
-        source for name, part in parts(config).items() if part.is_linear for source in part.sources
-    ]
-    found = load_tensors(path, dict.fromkeys(names, (1,)), dtype=torch.float32)
-    for name, largest in found.items():
-        if not 0 < float(largest) < torch.inf:
-            raise CheckpointError(
-                f"{path} says {float(largest)} of {name}; run `python -m scripts.quantize "
-                f"{folder}` again."
-            )
-    return {name: largest[0] for name, largest in found.items()}
 
 
 def _scale_of(largest: Tensor) -> Tensor:

@@ -16,18 +16,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from moss_engine.api.errors import CheckpointError, ConfigError
-from moss_engine.api.tokens import Row
 from moss_engine.config import EngineConfig
 from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, load_tensors, save_tensors
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.float8 import entries_of, largest_inputs_path, stream_float8_parts
+from moss_engine.models.float8 import LARGEST_INPUTS_NAME, entries_of, stream_float8_parts
 from moss_engine.models.layout import parts, stream_parts
 from moss_engine.models.manifest import MANIFEST_NAME, checkpoint_digest, write_manifest
-from moss_engine.runtime.base import ScheduledBatch, ScheduledSequence
-from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.engine_manifest import read_engine_manifest
-from moss_engine.runtime.make import make_limits
-from moss_engine.runtime.tensorrt.runtime import load_trt_runtime
 from scripts import build_engine
 from tests.fixtures.make_tiny_checkpoint import make_tensors
 from tests.runtime.tensorrt.stand_in import installed
@@ -60,7 +55,7 @@ def build(checkpoint: Path, out: Path, weights: str = "bound") -> dict[str, obje
 
 
 @pytest.mark.parametrize("weights", ["bound", "baked"])
-def test_what_the_command_made_is_served(
+def test_the_command_says_what_it_made(
     weights: str, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     engine = tmp_path / "engine"
@@ -72,15 +67,6 @@ def test_what_the_command_made_is_served(
     assert (report["plan_digest"], report["weights"]) == (manifest.plan_digest, weights)
     assert manifest.checkpoint_digest == checkpoint_digest(checkpoint) and report["build_s"] >= 0
     assert "building" in captured.err and "done" in captured.err
-
-    config = EngineConfig(checkpoint=checkpoint, runtime="tensorrt", engine=engine, **CAPACITY)
-    limits = make_limits(config, ModelConfig.from_file(checkpoint / "config.json"))
-    rows, cpu = tuple(Row(7 + i, i) for i in range(9)), torch.device("cpu")
-    batch = ScheduledBatch((ScheduledSequence(rows, 0, (3, 1), True),))
-    ours = load_trt_runtime(config, limits, cpu).forward(batch)
-    reference = load_torch_runtime(checkpoint, limits, device=cpu, dtype=torch.float32, threads=1)
-    for found, wanted in zip(ours, reference.forward(batch), strict=True):
-        torch.testing.assert_close(found, wanted, rtol=0, atol=0.03)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -108,11 +94,11 @@ def test_float8_has_one_scale_a_matrix_and_one_for_its_inputs(
     shapes = expected_tensors(config)
     names = [name for name, shape in shapes.items() if len(shape) == 2 and "embed" not in name]
     largest = {name: torch.tensor([3.0 + number / 7]) for number, name in enumerate(names)}
-    save_file({**largest, "text_lm_head.weight": torch.zeros(1)}, largest_inputs_path(checkpoint))
+    save_file({**largest, "text_lm_head.weight": torch.zeros(1)}, checkpoint / LARGEST_INPUTS_NAME)
     with pytest.raises(CheckpointError, match=r"says 0\.0 of text_lm_head\.weight"):
         build_float8()
     assert not (tmp_path / "out").exists()
-    save_file(largest, largest_inputs_path(checkpoint))
+    save_file(largest, checkpoint / LARGEST_INPUTS_NAME)
     assert build_float8()["weights"] == "baked"
     found = dict(stream_float8_parts(checkpoint, config))
     source = load_tensors(checkpoint, shapes, dtype=torch.bfloat16)

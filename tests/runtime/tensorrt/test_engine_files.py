@@ -28,6 +28,7 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import file_digest
 from moss_engine.runtime import memory
 from moss_engine.runtime.base import Limits
+from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.engine_manifest import ENGINE_MANIFEST_NAME, PLAN_NAME
 from moss_engine.runtime.tensorrt import engine as trt_engine
 from moss_engine.runtime.tensorrt.runtime import EngineRuntime, load_trt_runtime
@@ -86,20 +87,22 @@ def alter(engine: Path, **fields: object) -> None:
 
 
 def test_an_engine_file_runs_within_its_limits(tiny_checkpoint: Path, engine: Path) -> None:
-    """Fewer blocks, shorter sequences and smaller steps than the engine was built for."""
-    found = []
+    """What the command built has the torch runtime's logits, also with fewer blocks, shorter
+    sequences and smaller steps than it was built for."""
+    wanted = prefill(
+        load_torch_runtime(tiny_checkpoint, BUILT, device=CPU, dtype=torch.float32, threads=1)
+    )
     for limits in (BUILT, Limits(8, 20, 2, 20, 40)):
         runtime = load(tiny_checkpoint, engine, limits)
         info = runtime.info
         assert (info.name, info.version, info.dtype) == (engine.name, "10.16.1.11", "float32")
         assert info.engine_digest == file_digest(engine / PLAN_NAME)
-        found.append(prefill(runtime))
+        for ours, theirs in zip(prefill(runtime), wanted, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
         runtime.close()
         runtime.close()
         with pytest.raises(AssertionError, match="closed"):
             prefill(runtime)
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other)
 
 
 def test_memory_that_an_engine_lacks_is_not_had_by_another_dtype(

@@ -24,9 +24,10 @@ from moss_engine.export.tensorrt import (
 )
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import file_digest
+from moss_engine.models.network import rotary_pairs
 from moss_engine.runtime.engine_manifest import EngineManifest
 from moss_engine.runtime.tensorrt.engine import Library, describe
-from moss_engine.runtime.tensorrt.tensors import ANY, EngineTensors, rotary_table
+from moss_engine.runtime.tensorrt.tensors import ANY, EngineTensors
 from moss_engine.runtime.tensorrt_llm.runtime import (
     ATTENTION,
     RELEASES,
@@ -136,9 +137,8 @@ def rotary_constants(config: ModelConfig, num_positions: int) -> tuple[torch.Ten
     """Inverse frequencies float32 [head_dim / 2]; cosine and sine side by side for every position
     and frequency, float32 [1, positions * head_dim]."""
     exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
-    table = rotary_table(config, num_positions, torch.device("cpu"))
-    pairs = torch.stack(table.chunk(2, dim=1), dim=-1)
-    return (config.rope_theta**-exponents).float(), pairs.reshape(1, -1)
+    pairs = rotary_pairs(config, num_positions, torch.device("cpu"))
+    return (config.rope_theta**-exponents).float(), pairs.mT.reshape(1, -1)
 
 
 def _refuse(target: BuildTarget) -> None:

@@ -66,6 +66,13 @@ def rotary_tables(
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
+def rotary_pairs(config: ModelConfig, num_positions: int, device: torch.device) -> Tensor:
+    """float32 [positions, 2, head_dim / 2]: the cosines of every pair, then its sines."""
+    positions, half = torch.arange(num_positions, device=device), config.head_dim // 2
+    tables = rotary_tables(positions, config.head_dim, config.rope_theta, torch.float32)
+    return torch.stack([table[:, 0, :half] for table in tables], dim=1)
+
+
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Apply NeoX (rotate-half) rotary embedding; x: [..., rows, heads, head_dim]."""
     first, second = x.chunk(2, dim=-1)

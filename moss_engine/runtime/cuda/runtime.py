@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.api.info import RuntimeInfo
@@ -20,7 +19,7 @@ from moss_engine.models.checkpoint import expected_tensors, refuse_tied, stream_
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import load_scales
 from moss_engine.models.layout import Bits
-from moss_engine.models.network import rotary_tables
+from moss_engine.models.network import rotary_pairs
 from moss_engine.runtime.base import (
     BatchSampling,
     Limits,
@@ -162,7 +161,7 @@ class CudaRuntime(LogitsRuntime):
         keys, values = (torch.zeros(shape, dtype=dtype, device=self._device) for _ in range(2))
         pool = Pool(keys, values, scales)
         max_groups = max(2 * self._batches[-1], *(2 * shape.max_tiles for shape in self._shapes))
-        rope = rope_table(config, limits.max_seq_len, self._device)
+        rope = rotary_pairs(config, limits.max_seq_len, self._device)
         return PagedAttention(config, pool, rope, max_groups)
 
     def _run(self, batch: ScheduledBatch, *, draw: bool) -> None:
@@ -189,14 +188,6 @@ class CudaRuntime(LogitsRuntime):
     def _shape_of(self, sequences: list[ScheduledSequence]) -> RowsShape:
         num_rows = sum(len(sequence.rows) for sequence in sequences)
         return next(shape for shape in self._shapes if shape.rows >= num_rows)
-
-
-def rope_table(config: ModelConfig, num_positions: int, device: torch.device) -> Tensor:
-    """float32 [positions, 2, head_dim / 2]: cosines, then sines."""
-    positions = torch.arange(num_positions, device=device)
-    half = config.head_dim // 2
-    tables = rotary_tables(positions, config.head_dim, config.rope_theta, torch.float32)
-    return torch.stack([table[:, 0, :half] for table in tables], dim=1).contiguous()
 
 
 OLDEST_CAPABILITY, OLDEST_FLOAT8_CAPABILITY = (8, 0), (8, 9)

@@ -7,7 +7,8 @@ scattered into it behind the step. Decode steps run as CUDA graphs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
@@ -284,24 +285,19 @@ class KVPool:
         self.tiles.view(-1, config.head_dim).index_copy_(0, places.flatten(), new)
 
 
-class on_stream:
+@contextmanager
+def on_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
     """Work inside goes to `stream`, behind what was asked for before; what is asked for afterwards
     waits for it."""
-
-    def __init__(self, stream: torch.cuda.Stream | None):
-        self._stream = stream
-
-    def __enter__(self) -> None:
-        if self._stream is not None:
-            torch.cuda.set_device(self._stream.device)
-            self._before = torch.cuda.current_stream(self._stream.device)
-            self._stream.wait_stream(self._before)
-            torch.cuda.set_stream(self._stream)
-
-    def __exit__(self, *error: object) -> None:
-        if self._stream is not None:
-            self._before.wait_stream(self._stream)
-            torch.cuda.set_stream(self._before)
+    if stream is None:
+        yield
+        return
+    torch.cuda.set_device(stream.device)
+    before = torch.cuda.current_stream(stream.device)
+    stream.wait_stream(before)
+    with torch.cuda.stream(stream):
+        yield
+    before.wait_stream(stream)
 
 
 class TrtRuntime(EngineRuntime):

@@ -22,7 +22,7 @@ from torch import Tensor
 from moss_engine.api.errors import EngineFileError
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import entries_of
-from moss_engine.models.network import rotary_tables
+from moss_engine.models.network import rotary_pairs
 from moss_engine.runtime.base import Limits
 
 ANY = -1
@@ -219,10 +219,7 @@ def weight_specs(config: ModelConfig, limits: Limits, dtype: str) -> dict[str, T
 
 def rotary_table(config: ModelConfig, num_positions: int, device: torch.device) -> Tensor:
     """float32 [positions, head_dim]: the cosines of every pair, then its sines."""
-    half = config.head_dim // 2
-    positions = torch.arange(num_positions, device=device)
-    tables = rotary_tables(positions, config.head_dim, config.rope_theta, torch.float32)
-    return torch.cat([table[:, 0, :half] for table in tables], dim=1).contiguous()
+    return rotary_pairs(config, num_positions, device).flatten(1)
 
 
 def pool_shape(config: ModelConfig, limits: Limits) -> tuple[int, int, int]:

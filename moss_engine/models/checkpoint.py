@@ -50,8 +50,6 @@ def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:
         "input_layernorm": (hidden,),
         "post_attention_layernorm": (hidden,),
     }
-    branch = config.num_modality_layers
-    blocks = {"shared_block": config.num_shared_layers, "text_block": branch, "audio_block": branch}
     expected: dict[str, tuple[int, ...]] = {
         "model.embed_tokens.weight": (config.vocab_size, hidden),
         "model.audio_embed.weight": (config.audio_vocab_size, hidden),
@@ -60,12 +58,16 @@ def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:
         "text_lm_head.weight": (config.vocab_size, hidden),
         "audio_lm_head.weight": (config.audio_vocab_size, hidden),
     }
-    for block, num_layers in blocks.items():
-        for i in range(num_layers):
-            expected |= {
-                f"model.{block}.layers.{i}.{name}.weight": shape for name, shape in layer.items()
-            }
+    for prefix in slot_prefixes(config):
+        expected |= {f"{prefix}{name}.weight": shape for name, shape in layer.items()}
     return expected
+
+
+def slot_prefixes(config: ModelConfig) -> list[str]:
+    """The prefix of the tensors of every KV slot: shared layers, text branch, audio branch."""
+    branch = config.num_modality_layers
+    blocks = {"shared_block": config.num_shared_layers, "text_block": branch, "audio_block": branch}
+    return [f"model.{block}.layers.{i}." for block, count in blocks.items() for i in range(count)]
 
 
 def load_tensors(

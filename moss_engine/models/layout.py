@@ -24,6 +24,7 @@ from moss_engine.models.checkpoint import (
     expected_tensors,
     read_finite,
     read_index,
+    slot_prefixes,
     widen_stored,
 )
 from moss_engine.models.config import ModelConfig
@@ -78,16 +79,6 @@ def parts(config: ModelConfig) -> dict[str, Part]:
         name: Part(names, (sum(shapes[source][0] for source in names), *shapes[names[0]][1:]))
         for name, names in sources.items()
     }
-
-
-def slot_prefixes(config: ModelConfig) -> list[str]:
-    """The checkpoint's prefix of every KV slot: shared layers, text branch, audio branch."""
-    blocks = (
-        ("shared_block", config.num_shared_layers),
-        ("text_block", config.num_modality_layers),
-        ("audio_block", config.num_modality_layers),
-    )
-    return [f"model.{block}.layers.{i}." for block, num_layers in blocks for i in range(num_layers)]
 
 
 def stream_parts(

@@ -20,10 +20,15 @@ from torch import Tensor
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.api.info import RuntimeInfo
-from moss_engine.models.checkpoint import SCALE_SUFFIX, expected_tensors, widen_stored
+from moss_engine.models.checkpoint import (
+    SCALE_SUFFIX,
+    expected_tensors,
+    slot_prefixes,
+    widen_stored,
+)
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import float8_values, row_scales
-from moss_engine.models.layout import MERGED, Bits, parts, slot_prefixes
+from moss_engine.models.layout import MERGED, Bits, parts
 from moss_engine.models.packed import group_of, quantise4, quantise8, widen4
 
 # Rows that are float32 on their way to fewer bits: a large vocabulary's head would be gigabytes.

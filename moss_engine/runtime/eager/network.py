@@ -21,8 +21,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from moss_engine.api.tokens import Row, is_audio_row
-from moss_engine.models.checkpoint import SCALE_SUFFIX, quantise
+from moss_engine.models.checkpoint import SCALE_SUFFIX, quantise, slot_prefixes
 from moss_engine.models.config import ModelConfig
+from moss_engine.models.layout import MERGED
 
 INT8 = "int8"
 FINE_STEP, COARSE_STEP = 16, 64
@@ -249,9 +250,11 @@ class PackedNetwork:
         self.config = config
         self._pairs = torch.arange(config.head_dim).view(2, -1).T.flatten()
         shared, branch = config.num_shared_layers, config.num_modality_layers
-        self._shared = self._block("shared_block", 0, shared, weights)
-        self._text = self._block("text_block", shared, branch, weights)
-        self._audio = self._block("audio_block", shared + branch, branch, weights)
+        layers = [
+            self._layer(prefix, slot, weights) for slot, prefix in enumerate(slot_prefixes(config))
+        ]
+        self._shared, self._text = layers[:shared], layers[shared : shared + branch]
+        self._audio = layers[shared + branch :]
         self._embed = weights.embedding(["model.embed_tokens.weight", "model.audio_embed.weight"])
         self._text_norm = Norm(weights.vector("model.text_norm.weight"), config.rms_norm_eps)
         self._audio_norm = Norm(weights.vector("model.audio_norm.weight"), config.rms_norm_eps)
@@ -328,14 +331,6 @@ class PackedNetwork:
         torch.mul(normed, step.rotary, out=torch.view_as_complex(qk.unflatten(2, (-1, 2))))
         return step.attend(layer.slot, qkv[:, :heads], qkv[:, heads:])
 
-    def _block(
-        self, block: str, first_slot: int, num_layers: int, weights: CheckpointWeights
-    ) -> list[PackedLayer]:
-        return [
-            self._layer(f"model.{block}.layers.{i}.", first_slot + i, weights)
-            for i in range(num_layers)
-        ]
-
     def _layer(self, prefix: str, slot: int, weights: CheckpointWeights) -> PackedLayer:
         config, eps = self.config, self.config.rms_norm_eps
         heads = config.num_attention_heads
@@ -345,19 +340,20 @@ class PackedNetwork:
         order = head_starts + torch.arange(head_dim)
         # v heads stay as they are
         order[: heads + kv_heads] = head_starts[: heads + kv_heads] + self._pairs
-        q_norm = weights.vector(prefix + "self_attn.q_norm.weight")[self._pairs]
-        k_norm = weights.vector(prefix + "self_attn.k_norm.weight")[self._pairs]
+
+        def sources(name: str) -> list[str]:
+            return [f"{prefix}{source}.weight" for source in MERGED[name]]
+
+        q_norm, k_norm = (
+            weights.vector(*sources(name))[self._pairs] for name in ("q_norm", "k_norm")
+        )
         return PackedLayer(
             slot=slot,
-            input_norm=Norm(weights.vector(prefix + "input_layernorm.weight"), eps),
-            qkv=weights.linear(
-                [prefix + f"self_attn.{name}_proj.weight" for name in "qkv"], order.flatten()
-            ),
+            input_norm=Norm(weights.vector(*sources("input_norm")), eps),
+            qkv=weights.linear(sources("qkv"), order.flatten()),
             qk_norm=Norm(torch.cat([q_norm.expand(heads, -1), k_norm.expand(kv_heads, -1)]), eps),
-            output=weights.linear([prefix + "self_attn.o_proj.weight"]),
-            mlp_norm=Norm(weights.vector(prefix + "post_attention_layernorm.weight"), eps),
-            gate_up=weights.linear(
-                [prefix + "mlp.gate_proj.weight", prefix + "mlp.up_proj.weight"]
-            ),
-            down=weights.linear([prefix + "mlp.down_proj.weight"]),
+            output=weights.linear(sources("o")),
+            mlp_norm=Norm(weights.vector(*sources("mlp_norm")), eps),
+            gate_up=weights.linear(sources("gate_up")),
+            down=weights.linear(sources("down")),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,6 @@ from moss_engine.api.events import (
     Event,
     Failed,
     Finished,
-    FinishReason,
     Placed,
     Sampled,
     Started,
@@ -118,7 +118,7 @@ News = AsyncGenerator[Event | Refusal, None]
 
 
 class ClusterReply(OpenReply):
-    """A reply on its way from replicas to its listener. `start` begins it, `run` is the rest of its
+    """A reply on its way from replicas to its listener. `place` begins it, `run` is the rest of its
     life, both on the cluster's event loop.
 
     `member` is where it is made now, under the name `sent_id`, and
@@ -137,10 +137,6 @@ class ClusterReply(OpenReply):
         self._news: News | None = None
         self._num_asked = self._num_deaths = 0
 
-    async def start(self) -> None:
-        """Raises a MossError, with nothing begun, if no replica accepts the request."""
-        await self._place()
-
     async def run(self) -> None:
         """Deliver every event; returns behind the terminal one."""
         try:
@@ -148,25 +144,23 @@ class ClusterReply(OpenReply):
                 if not self.cancelled:
                     await self._resume()
         except MossError as error:
-            self._fail(error)
+            self._put(self.failed(error))
         except Exception:
             log.exception("a reply is given up")
-            self._fail(ReplyFaultError("The reply could not be put together; ask again."))
+            fault = ReplyFaultError("The reply could not be put together; ask again.")
+            self._put(self.failed(fault))
         finally:
             await _close(self._news)
             self._leave()
-            self.end()
+            self._put(self.stopped())  # unless it had its last word
 
-    def _fail(self, error: MossError) -> None:
-        self._put(self.failed(error))
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return self._course.rows
 
-    def end(self) -> None:
-        """The last word for a reply that has none: it was stopped."""
-        rows, elapsed_s = self._course.rows, self._now_s()
-        self._put(Finished(self.request_id, elapsed_s, len(rows), FinishReason.CANCELLED, rows))
-
-    async def _place(self) -> None:
-        """Have a replica accept the request, or what is left of it."""
+    async def place(self) -> None:
+        """Have a replica accept the request, or what is left of it; raises a MossError, with
+        nothing begun, if none does."""
         tried: set[str] = set()
         refusal: MossError | None = None
         session_id, goes_on = self.request.session_id, self.num_resumes > 0
@@ -269,7 +263,7 @@ class ClusterReply(OpenReply):
         end_s, waits = self.stream.elapsed_s() + self._replies.patience_s, False
         while not self.cancelled:
             try:
-                await self._place()
+                await self.place()
                 return
             except (BusyError, ShuttingDownError, ReplicasLostError):
                 if self._members.cut_off or self.stream.elapsed_s() > end_s:
@@ -293,7 +287,8 @@ class ClusterReply(OpenReply):
     def _put(self, event: Event) -> None:
         self.num_rows = event.num_rows
         if isinstance(event, Finished | Failed):
-            self._replies.open.finish(event)
+            time_s = self._course.not_before(event.time_s)
+            self._replies.open.finish(replace(event, time_s=time_s))
         else:
             self.stream.put(event)
 
@@ -321,14 +316,7 @@ class Replies:
     argument says so; `patience_s` is how long a reply that lost its replica waits for another.
     """
 
-    def __init__(
-        self,
-        members: Members,
-        prepare: Prepare,
-        info: ServiceInfo,
-        patience_s: float,
-        clock: Callable[[], float],
-    ):
+    def __init__(self, members: Members, prepare: Prepare, info: ServiceInfo, patience_s: float):
         self.num_placed = self.num_preferred = self.num_resumes = 0
         self.open = OpenReplies[ClusterReply]()
         self.open.accepting = True
@@ -336,7 +324,6 @@ class Replies:
         self.prepare = prepare
         self.info = info
         self.patience_s = patience_s
-        self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
         self._noting: dict[str, asyncio.Task[None]] = {}
         self._noted_s: dict[str, float] = {}
@@ -346,14 +333,14 @@ class Replies:
         """As `SpeechService.submit`."""
         stream = LocalReplyStream(
             request.request_id,
-            clock=self._clock,
+            clock=time.monotonic,
             cancel=self.cancel,
             on_taken=lambda: None,  # told with the next tick
         )
         reply = ClusterReply(request, stream, self)
         self.open.add(reply)
         try:
-            await reply.start()
+            await reply.place()
         except BaseException:
             self.open.refuse(reply)
             raise
@@ -370,22 +357,16 @@ class Replies:
                 self._cancel(reply.request_id)
 
     async def drain(self, timeout_s: float) -> None:
-        """Refuse new replies, give the open ones `timeout_s`, then stop the rest."""
-        self.open.accepting = False
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=timeout_s)
-        for reply in self.open.all():
-            self._cancel(reply.request_id)
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=2.0)
-        for reply in self.open.all():
-            reply.end()
+        """As `OpenReplies.drain`."""
+        await asyncio.to_thread(self.open.drain, timeout_s, self.cancel)
+        if self._tasks:  # replicas are told meanwhile
+            await asyncio.wait(self._tasks, timeout=1.0)
 
     async def run(self) -> None:
         """Tell replicas what listeners took, and stop replies that nobody listens to."""
         while True:
             await asyncio.sleep(TICK_S)
-            now_s = self._clock()
+            now_s = time.monotonic()
             replies = self.open.all()
             for reply in replies:
                 if reply.stream.lease_lost(now_s, self.info.lease_s):

@@ -43,14 +43,12 @@ class ClusterService:
         patience_s: float = 30.0,
         start_s: float = START_S,
         drain_s: float = 10.0,
-        clock: Callable[[], float] = time.monotonic,
     ):
         self._fleet = fleet
         self._hangs_s = hangs_s
         self._patience_s = patience_s
         self._start_s = start_s
         self._drain_s = drain_s
-        self._clock = clock
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cluster", daemon=True)
         self._voices = OwnVoices()
@@ -116,7 +114,7 @@ class ClusterService:
 
     async def replicas(self) -> list[Card]:
         """Who serves now."""
-        return await self._do(self._cards())
+        return [member.card for member in self._members.all]
 
     async def drain(self, timeout_s: float | None = None) -> None:
         """As `SpeechService.drain`, for the replies of this page; replicas go on."""
@@ -137,22 +135,19 @@ class ClusterService:
         return await asyncio.wrap_future(self._call(work))
 
     async def _open(self) -> None:
-        page, hangs_s = secrets.token_hex(8), self._hangs_s
-        self._members = Members(self._fleet, page, hangs_s=hangs_s, clock=self._clock)
+        self._members = Members(self._fleet, secrets.token_hex(8), hangs_s=self._hangs_s)
         self._running.append(asyncio.ensure_future(self._members.run()))
-        end_s = self._clock() + self._start_s
+        end_s = time.monotonic() + self._start_s
         while not self._members.has_ready:
-            if self._clock() > end_s:
+            if time.monotonic() > end_s:
                 raise ReplicasLostError(
                     f"No replica became ready within {self._start_s:g} s; look at their logs, in "
                     "Ray's folder or by `ray logs`, and start again."
                 )
-            await self._members.change(end_s - self._clock())
+            await self._members.change(end_s - time.monotonic())
         info: ServiceInfo = await self._ask("describe")
         self._info = scaled_info(info, await self._size())
-        self._opened = Replies(
-            self._members, self._voices.prepare, info, self._patience_s, self._clock
-        )
+        self._opened = Replies(self._members, self._voices.prepare, info, self._patience_s)
         self._running.append(asyncio.ensure_future(self._opened.run()))
 
     async def _size(self) -> int:
@@ -175,11 +170,9 @@ class ClusterService:
 
     async def _ask(self, method: str, *arguments: Any) -> Any:
         """A call that any replica can answer."""
-
-        async def ask(member: Member) -> Any:
-            return await member.call(method, *arguments)
-
-        return await self._at_one(secrets.token_hex(4), ask)
+        return await self._at_one(
+            secrets.token_hex(4), lambda member: member.call(method, *arguments)
+        )
 
     async def _at_one(self, session_id: str, work: Callable[[Member], Awaitable[Result]]) -> Result:
         """What one replica does; another one's turn when it is lost."""
@@ -200,9 +193,6 @@ class ClusterService:
                     await unless_gone(member, member.call("remove_voice", session_id))
                 except ReplicaLostError as error:
                     self._members.lost(member, error)
-
-    async def _cards(self) -> list[Card]:
-        return [member.card for member in self._members.all]
 
     async def _stats(self) -> ServiceStats:
         return total_stats(self._members, self._replies)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -248,13 +249,7 @@ class LocalService:
     def _drain(self, timeout_s: float | None) -> None:
         """Not to be called inside a signal handler: it takes locks."""
         timeout_s = self.config.drain_s if timeout_s is None else timeout_s
-        self._replies.stop_accepting(timeout_s)
-        for reply in self._replies.all():
-            self.cancel(reply.request_id, "shutdown")
-        self._replies.wait_for_none(1.0)
-        for reply in self._replies.all():  # a thread hangs in the runtime or the codec
-            end_s, rows, reason = reply.stream.elapsed_s(), reply.num_rows, FinishReason.CANCELLED
-            self._replies.finish(Finished(reply.request_id, end_s, rows, reason, ()))
+        self._replies.drain(timeout_s, partial(self.cancel, cause="shutdown"))
 
     def _open(self, request: Request) -> OpenReply:
         names = self.info.voices if self._network_voices else self.codec.voices

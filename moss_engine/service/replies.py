@@ -9,15 +9,20 @@ import logging
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from moss_engine.api.errors import CLOSED, IN_USE, MossError, ParameterError, ShuttingDownError
 from moss_engine.api.events import Failed, Finished, FinishReason
 from moss_engine.api.request import Request
+from moss_engine.api.tokens import Row
 from moss_engine.service.speech_worker import MAX_UNTAKEN_EVENTS, LocalReplyStream, SpeechJob
 
 log = logging.getLogger("moss_engine.service.reply_log")
+
+STOP_S = 1.0
+"""What a reply that is stopped gets to end."""
 
 
 @dataclass(eq=False)
@@ -52,6 +57,16 @@ class OpenReply:
         self.cancelled = True
         if self.job is not None:
             self.job.cancelled = True
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Those that are known where it is made."""
+        return ()
+
+    def stopped(self) -> Finished:
+        """The terminal event of a reply that gets no other."""
+        reason, elapsed_s = FinishReason.CANCELLED, self.stream.elapsed_s()
+        return Finished(self.request_id, elapsed_s, self.num_rows, reason, self.rows)
 
     def failed(self, error: MossError) -> Failed:
         """The terminal event of a reply that an error ended."""
@@ -136,15 +151,18 @@ class OpenReplies(Generic[Reply]):
                 outcome = event.reason.value if isinstance(event, Finished) else "failed"
                 self._remove(event.request_id, outcome)
 
-    def stop_accepting(self, timeout_s: float) -> None:
-        """Add no more, and wait for `timeout_s` at most until all are finished."""
+    def drain(self, timeout_s: float, cancel: Callable[[str], None]) -> None:
+        """Add no more, give the open ones `timeout_s` to finish, then stop the rest; those that
+        nobody ends then, as a thread or a replica hangs, end here. Blocks."""
         with self._changed:
             self.accepting = False
-        self.wait_for_none(timeout_s)
-
-    def wait_for_none(self, timeout_s: float) -> None:
-        with self._changed:
             self._changed.wait_for(lambda: not self._replies, timeout_s)
+        for reply in self.all():
+            cancel(reply.request_id)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._replies, STOP_S)
+        for reply in self.all():
+            self.finish(reply.stopped())
 
     def _remove(self, request_id: str, outcome: str) -> None:
         self._replies.pop(request_id, None)

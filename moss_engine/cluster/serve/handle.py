@@ -39,9 +39,8 @@ GONE_S = 3.0
 class Head:
     """`address` is host:port."""
 
-    def __init__(self, address: str, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, address: str):
         self.address = address
-        self._clock = clock
 
     async def answers(self) -> bool:
         """Whether somebody listens at its port; nobody does where there is none."""
@@ -58,9 +57,9 @@ class Head:
 
     async def is_gone(self) -> bool:
         """Takes GONE_S where it is."""
-        end_s = self._clock() + GONE_S
+        end_s = time.monotonic() + GONE_S
         while not await self.answers():
-            if self._clock() > end_s:
+            if time.monotonic() > end_s:
                 return True
             await asyncio.sleep(ASK_S)
         return False

@@ -6,8 +6,8 @@ import asyncio
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ import pytest
 from moss_engine.api.events import AudioChunk, Event, Finished, Placed, Sampled
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Message, Request, Text
+from moss_engine.api.service import ReplyStream
 from moss_engine.api.tokens import Row
 from moss_engine.build import build_service
 from moss_engine.cluster.service import ClusterService
@@ -30,12 +31,8 @@ PATIENCE_S = 600.0
 ROWS = 60
 
 
-@dataclass(frozen=True)
-class Said:
-    """What one process says."""
-
-    rows: tuple[Row, ...]
-    samples: bytes
+Said = tuple[tuple[Row, ...], bytes]
+"""Rows and samples of a reply."""
 
 
 def question(info: ServiceInfo, seed: int, name: str) -> Request:
@@ -48,7 +45,8 @@ def question(info: ServiceInfo, seed: int, name: str) -> Request:
 def config(tmp_path_factory) -> EngineConfig:
     folder = tmp_path_factory.mktemp("tiny")
     write_checkpoint(folder)
-    return EngineConfig(checkpoint=folder, device="cpu", max_sessions=12, run_ahead_s=0.5)
+    limits = {"max_sessions": 12, "run_ahead_s": 0.5, "lease_s": PATIENCE_S}
+    return EngineConfig(checkpoint=folder, device="cpu", **limits)
 
 
 @pytest.fixture(scope="module")
@@ -76,58 +74,49 @@ def alone(config: EngineConfig, info: ServiceInfo) -> dict[int, Said]:
             events = asyncio.run(listen(core, question(info, seed, f"alone {seed}")))
             last = events[-1]
             assert isinstance(last, Finished)
-            said[seed] = Said(last.rows, heard(events).tobytes())
+            said[seed] = last.rows, heard(events).tobytes()
         return said
     finally:
         core.close()
 
 
-class Listener:
-    """Hears a reply, of which it takes nothing before it is let."""
-
-    def __init__(self, service: ClusterService, request: Request, may_take: asyncio.Event):
-        self.events: list[Event] = []
-        self.sounds = asyncio.Event()
-        self._service, self._request, self._may_take = service, request, may_take
-
-    @property
-    def replica(self) -> str:
-        return [event.replica for event in self.events if isinstance(event, Placed)][-1]
-
-    async def listen(self) -> None:
-        reply = await self._service.submit(self._request)
-        letting = asyncio.ensure_future(self._let(reply))
-        async for event in reply.events():
-            self.events.append(event)
-            if isinstance(event, AudioChunk):
-                self.sounds.set()
-        await letting
-
-    async def _let(self, reply) -> None:
-        await self._may_take.wait()
-        reply.acknowledge(10**9)
+async def begun(
+    service: ClusterService, request: Request
+) -> tuple[ReplyStream, AsyncGenerator[Event, None], list[Event]]:
+    """A reply that goes on when something of it is taken, and its events up to the first sound."""
+    reply = await service.submit(request)
+    events = reply.events()
+    told = [await anext(events)]
+    while not isinstance(told[-1], AudioChunk):
+        told.append(await anext(events))
+    return reply, events, told
 
 
-async def through_a_death(service: ClusterService, info: ServiceInfo) -> list[Listener]:
-    """Replies, and the death of a replica in the middle of them."""
-    may_take = asyncio.Event()
-    listeners = [
-        Listener(service, question(info, i % SEEDS, f"reply {i}"), may_take)
-        for i in range(AT_A_TIME)
-    ]
-    listening = [asyncio.ensure_future(listener.listen()) for listener in listeners]
-    await asyncio.gather(*(listener.sounds.wait() for listener in listeners))
-    assert not any(isinstance(listener.events[-1], Finished) for listener in listeners)
-    doomed = next(card for card in await service.replicas() if card.name == listeners[0].replica)
+def replica_of(told: list[Event]) -> str:
+    return [event.replica for event in told if isinstance(event, Placed)][-1]
+
+
+async def through_a_death(service: ClusterService, info: ServiceInfo) -> list[list[Event]]:
+    """What is told of replies, in the middle of which a replica dies."""
+    questions = (question(info, i % SEEDS, f"reply {i}") for i in range(AT_A_TIME))
+    replies = await asyncio.gather(*(begun(service, asked) for asked in questions))
+    name = replica_of(replies[0][2])
+    doomed = next(card for card in await service.replicas() if card.name == name)
     os.kill(doomed.pid, signal.SIGKILL)
-    may_take.set()
-    await asyncio.wait_for(asyncio.gather(*listening), PATIENCE_S)
-    assert listeners[0].replica != doomed.name
+
+    async def heard_out(
+        reply: ReplyStream, events: AsyncGenerator[Event, None], told: list[Event]
+    ) -> list[Event]:
+        reply.acknowledge(10**9)
+        return told + [event async for event in events]
+
+    heard = await asyncio.gather(*(heard_out(*reply) for reply in replies))
+    assert replica_of(heard[0]) != doomed.name
     while True:  # what a replica says of its load comes a moment later
         engine = (await service.stats()).engine
         assert engine.leaked_blocks == 0
         if engine.running + engine.waiting + engine.blocks_used + engine.blocks_reserved == 0:
-            return listeners
+            return heard
         await asyncio.sleep(0.05)
 
 
@@ -142,14 +131,13 @@ def test_replies_survive_the_death_of_their_replica(cluster, config):
     info = asyncio.run(cluster.describe())
     assert info.max_sessions == 2 * config.max_sessions
     expected = alone(config, info)
-    assert np.frombuffer(expected[0].samples, np.float32).any()
-    listeners = asyncio.run(asyncio.wait_for(through_a_death(cluster, info), PATIENCE_S))
-    for i, listener in enumerate(listeners):
-        said, events = expected[i % SEEDS], listener.events
+    assert np.frombuffer(expected[0][1], np.float32).any()
+    told = asyncio.run(asyncio.wait_for(through_a_death(cluster, info), PATIENCE_S))
+    for i, events in enumerate(told):
         assert_well_formed(events)
-        assert tuple(event.row for event in events if isinstance(event, Sampled)) == said.rows
-        assert heard(events).tobytes() == said.samples
-        assert isinstance(events[-1], Finished) and events[-1].rows == said.rows
+        rows = tuple(event.row for event in events if isinstance(event, Sampled))
+        assert (rows, heard(events).tobytes()) == expected[i % SEEDS]
+        assert isinstance(events[-1], Finished) and events[-1].rows == rows
     stats = asyncio.run(cluster.stats())
     assert stats.cluster is not None and stats.cluster.num_resumes >= 1
     assert sum(stats.outcomes.values()) == AT_A_TIME

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from moss_engine.api.request import SpeechState, ToolCall
 from moss_engine.api.tokens import Modality, Row
-from moss_engine.api.transcript import Transcript
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,13 +63,6 @@ class Waiting(Event):
 
 
 @dataclass(frozen=True)
-class Transcribed(Event):
-    """What a recogniser understood of the speech that is answered; follows `Accepted`."""
-
-    transcript: Transcript
-
-
-@dataclass(frozen=True)
 class Thought(Event):
     """The chat server that thinks of the answer (`ServiceInfo.brain`) has sent its first token, or
     its first whole sentence."""
@@ -99,21 +91,19 @@ class Started(Event):
 class Sampled(Event):
     """One reply row was sampled. `modality` is the mode it was sampled in; the first one ends
     prefill. `held_s`: how long the reply was held back so far, as its listener was far behind.
-    `silence`: codes of a pause that are heard after it. `part`: which of the reply's stretches it
-    belongs to, each a stream of the codec."""
+    `silence`: codes of a pause that are heard after it."""
 
     row: Row
     modality: Modality
     held_s: float = 0.0
     silence: tuple[int, ...] = ()
-    part: int = 0
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
         """Pickled in half the time that the default for dataclasses with slots takes: ten thousand
         of these a second go from a replica to a page."""
         return Sampled, (
             self.request_id, self.time_s, self.num_rows, self.row, self.modality, self.held_s,
-            self.silence, self.part,
+            self.silence,
         )  # fmt: skip
 
 

@@ -17,13 +17,12 @@ class Word:
 @dataclass(frozen=True)
 class Transcript:
     """`text` is empty where no words were found; `recogniser` names the recogniser, `seconds` is
-    the length of the recording and `took_s` the time that the recogniser took. `sure` is False
-    where the recording seems to be in another language, or is too unclear. `words` are there if
-    they were asked for and the recogniser knows their times."""
+    the length of the recording. `sure` is False where the recording seems to be in another
+    language, or is too unclear. `words` are there if they were asked for and the recogniser knows
+    their times."""
 
     text: str
     recogniser: str
     seconds: float
-    took_s: float = 0.0
     sure: bool = True
     words: tuple[Word, ...] = ()

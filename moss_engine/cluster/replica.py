@@ -22,7 +22,7 @@ from moss_engine.api.service import ReplyStream, SpeechService
 from moss_engine.cluster.fleet import Answer, Card, Load, Parcel, Refusal
 from moss_engine.models.manifest import folders_digest
 
-FORMAT = 5
+FORMAT = 6
 """Of the values that pages and replicas exchange; a change that the other side would not understand
 counts it up."""
 

@@ -33,7 +33,6 @@ class Joined:
         self._begin_s = 0.0
         self._begin_row = 0
         self._begin_held_s = self._held_s = 0.0
-        self._part = -1
         self._prompt_rows = 0  # of the part that is said now
         self._started = False
         self._worded = False  # words were said
@@ -45,7 +44,6 @@ class Joined:
         self._begin_s, self._begin_row = now_s, self.num_rows
         self.begin_sample, self._begin_held_s = self.samples, self._held_s
         self._fresh = True
-        self._part += 1
 
     def take(self, event: Event) -> Event | None:
         """An event of the part that is said now, as one of the reply; None where that says nothing
@@ -69,8 +67,6 @@ class Joined:
         if isinstance(event, Sampled | AudioChunk):
             self._held_s = self._begin_held_s + event.held_s
             changes["held_s"] = self._held_s
-        if isinstance(event, Sampled):
-            changes["part"] = self._part
         if isinstance(event, AudioChunk):
             changes["start_sample"] = self.begin_sample + event.start_sample
             self.samples = changes["start_sample"] + len(event.samples)

@@ -25,16 +25,7 @@ from moss_engine.api.errors import (
     ShuttingDownError,
     UnsupportedModeError,
 )
-from moss_engine.api.events import (
-    Accepted,
-    Called,
-    Event,
-    Failed,
-    Finished,
-    FinishReason,
-    Thought,
-    Transcribed,
-)
+from moss_engine.api.events import Accepted, Called, Event, Failed, Finished, FinishReason, Thought
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.metrics import RequestMetrics, Timeline, fold, measure
 from moss_engine.api.modes import Mode
@@ -48,8 +39,7 @@ from moss_engine.api.request import (
     check_text,
     check_values,
 )
-from moss_engine.api.service import ReplyStream, ReplyWrapper, ServiceWrapper, StartableService
-from moss_engine.api.transcript import Transcript
+from moss_engine.api.service import ReplyStream, ServiceWrapper, StartableService
 from moss_engine.talk.answer import Answerer, Part, Question, Reached, Say
 from moss_engine.talk.reply import Joined, Writing
 from moss_engine.text.beside import beside
@@ -78,12 +68,10 @@ class TalkReply:
         parts: AsyncGenerator[Part, None],
         *,
         speaks: bool,
-        transcript: Transcript | None = None,
     ):
         self.request, self.request_id = request, request.request_id
         self._service = service
         self._parts = parts
-        self._transcript = transcript
         self._accepted_s = time.monotonic()
         self._speaks = speaks
         self._joined = Joined(request.request_id)
@@ -124,8 +112,6 @@ class TalkReply:
             accepted = Accepted(self.request_id, 0.0, 0, 0)
             self._timeline = fold(self._timeline, accepted)
             yield accepted
-            if self._transcript is not None:
-                yield Transcribed(self.request_id, self._now_s(), 0, self._transcript)
             async with aclosing(self._answer(queue)) as events:
                 async for event in events:
                     self._timeline = fold(self._timeline, event)
@@ -270,11 +256,7 @@ class TalkingService(ServiceWrapper):
             raise ShuttingDownError(CLOSED)
         mode = next((mode for mode in self.info.modes if mode.name == request.mode), None)
         if mode is None or not mode.through_text:
-            reply = await self._below.submit(request)
-            heard = request.messages[-1].content if request.messages else None
-            if isinstance(heard, Speech) and heard.transcript is not None:
-                return Noted(reply, heard.transcript)
-            return reply
+            return await self._below.submit(request)
         return self._talk(request, mode)
 
     async def cancel_session(self, session_id: str) -> None:
@@ -296,11 +278,10 @@ class TalkingService(ServiceWrapper):
 
     def _talk(self, request: Request, mode: Mode) -> TalkReply:
         """A reply, if there is a place for it."""
-        question, transcript = self._question(request, mode)
-        parts, speaks = self._answerer.answer(question), mode.output == "speech"
+        parts = self._answerer.answer(self._question(request, mode))
         with self._lock:
             self._make_room(request)
-            reply = TalkReply(self, request, parts, speaks=speaks, transcript=transcript)
+            reply = TalkReply(self, request, parts, speaks=mode.output == "speech")
             self._open[request.request_id] = reply
         return reply
 
@@ -319,7 +300,7 @@ class TalkingService(ServiceWrapper):
         for reply in own:
             reply.cancel()
 
-    def _question(self, request: Request, mode: Mode) -> tuple[Question, Transcript | None]:
+    def _question(self, request: Request, mode: Mode) -> Question:
         """What is asked; raises an InputError that says what is wrong with the request."""
         check_values(request)
         if not request.messages or request.messages[-1].role not in ("user", "tool"):
@@ -330,9 +311,7 @@ class TalkingService(ServiceWrapper):
             if not mode.own_system:
                 raise InputError("This mode has a fixed system turn; leave the system prompt out.")
             system = _words(before.pop(0)) or ""
-        content = last.content
-        transcript = content.transcript if isinstance(content, Speech) else None
-        if (mode.input == "speech") is not isinstance(content, Speech):
+        if (mode.input == "speech") is not isinstance(last.content, Speech):
             raise UnsupportedModeError(
                 f"The mode {mode.name!r} takes {mode.input}; choose another mode."
             )
@@ -347,8 +326,7 @@ class TalkingService(ServiceWrapper):
         turns = tuple(m for m in said if m.calls or m.call_id or m.content != Text(""))
         measured = self._last.get(request.session_id)
         session_id, speed = request.session_id, request.speed
-        question = Question(text, turns, system, session_id, speed, measured, request.tools)
-        return question, transcript
+        return Question(text, turns, system, session_id, speed, measured, request.tools)
 
     async def say(self, part: Say, request: Request) -> ReplyStream:
         """A part of an answer, in the voice of the request that asked."""
@@ -383,24 +361,6 @@ class TalkingService(ServiceWrapper):
         for reply in found:
             if session_id in (None, reply.request.session_id):
                 reply.cancel()
-
-
-class Noted(ReplyWrapper):
-    """A reply to speech that was also transcribed: the transcript comes right behind
-    `Accepted`."""
-
-    def __init__(self, reply: ReplyStream, transcript: Transcript):
-        super().__init__(reply)
-        self._transcript = transcript
-
-    async def events(self) -> AsyncGenerator[Event, None]:
-        async with aclosing(self._reply.events()) as events:
-            async for event in events:
-                yield event
-                if isinstance(event, Accepted):
-                    yield Transcribed(
-                        self.request_id, event.time_s, event.num_rows, self._transcript
-                    )
 
 
 def _words(message: Message) -> str | None:

@@ -23,7 +23,6 @@ from moss_engine.api.events import (
     Started,
     TextDelta,
     Thought,
-    Transcribed,
     Waiting,
 )
 from moss_engine.api.info import ServiceInfo
@@ -31,7 +30,6 @@ from moss_engine.api.metrics import Timeline
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import Speech, Text
 from moss_engine.api.tokens import Modality, Row
-from moss_engine.api.transcript import Transcript
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.audio.playback import Answered
 from moss_engine.ui.audio_in.ingest import Utterance
@@ -68,9 +66,8 @@ class Turn(Answered):
     speaking, done, length, stopped, failed; the last four end it. The question reached the page at
     `received_s` of `clock` and was accepted at `accepted_s`; a service elsewhere accepts a little
     before the page hears of it, and that little is not known here. `num_left_out` earlier messages
-    did not fit beside this one, which are `left_out` turns of the conversation; `understood` is
-    what a recogniser made of the question, and `thought` when a brain got how far; `placed` is the
-    replica that makes the reply, in a cluster.
+    did not fit beside this one, which are `left_out` turns of the conversation; `thought` is
+    when a brain got how far; `placed` is the replica that makes the reply, in a cluster.
 
     `num_made` samples came; those of messages are `num_samples`, and their sound is `pcm` until it
     is a clip; `unkept` says why it could not become one. `pieces_of` says what text ids stand for.
@@ -85,7 +82,6 @@ class Turn(Answered):
     seq: int = 0
     num_left_out: int = 0
     left_out: int = 0
-    understood: Transcript | None = None
     thought: dict[str, float] = field(default_factory=dict)
     placed: Placed | None = None
     num_made: int = 0
@@ -161,8 +157,6 @@ class Turn(Answered):
             self.num_left_out = event.num_left_out
         elif isinstance(event, Started | Waiting):
             self.state = "waiting" if isinstance(event, Waiting) else "thinking"
-        elif isinstance(event, Transcribed):
-            self.understood = event.transcript
         elif isinstance(event, Thought):
             self.thought[event.stage] = event.time_s
         elif isinstance(event, Placed):
@@ -258,7 +252,6 @@ class Turn(Answered):
             "speaks": self.speaks,
             "now_s": now_s,
             "stages": self.stages(),
-            "transcript": asdict(self.understood) if self.understood else None,
             "figures": asdict(metrics.measure(self.timeline, now_s)),
             "pool": dict(pool or {}),
             "placed": asdict(self.placed) if self.placed else None,

@@ -58,7 +58,7 @@ def test_nothing_goes_where_the_request_does_not_allow_it():
 
 
 def test_a_row_arrives_whole():
-    row = Sampled("r", 1.5, 7, Row(3, 9), Modality.TEXT, 0.25, (5, 6), 2)
+    row = Sampled("r", 1.5, 7, Row(3, 9), Modality.TEXT, 0.25, (5, 6))
     differing = [f.name for f in fields(Sampled) if getattr(row, f.name) != f.default]
     assert len(differing) == len(fields(Sampled))
     assert pickle.loads(pickle.dumps(row)) == row

@@ -14,7 +14,7 @@ from moss_engine.talk.modes import talking_modes
 from moss_engine.talk.service import TalkingService
 from tests.ui.page_support import DEFAULTS, INFO, MODES, FakeService, Script
 
-HEARD = Transcript("What time is it?", "Scripted ear", 1.5, 0.1)
+HEARD = Transcript("What time is it?", "Scripted ear", 1.5)
 READER = replace(
     INFO, modes=(MODES[0], replace(MODES[1], history=False)), recogniser=HEARD.recogniser
 )

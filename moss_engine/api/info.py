@@ -143,7 +143,6 @@ class ClusterStats:
 class ServiceStats:
     """`state` is "ready" where requests are accepted and every thread was alive within the last
     seconds (`progress_age_s`), else "draining", "faulted" or "stalled".
-    `encoding` counts recordings that are being encoded or wait for it.
 
     `outcomes` counts requests by the value of their FinishReason, or "failed" or "refused".
     `cluster` is None where there are no replicas.
@@ -153,7 +152,6 @@ class ServiceStats:
     state: str
     progress_age_s: float
     outcomes: dict[str, int]
-    encoding: int = 0
     cluster: ClusterStats | None = None
 
     @property

@@ -437,8 +437,7 @@ def total_stats(members: Members, replies: Replies) -> ServiceStats:
         replies.num_resumes,
     )
     age_s = max((one.progress_age_s for one in stats), default=0.0)
-    encoding = sum(one.encoding for one in stats)
-    return ServiceStats(engine, state, age_s, replies.open.outcomes(), encoding, cluster)
+    return ServiceStats(engine, state, age_s, replies.open.outcomes(), cluster)
 
 
 def _replica(member: Member) -> ReplicaStats:

@@ -57,11 +57,6 @@ class RecogniserWorker:
         for thread in self._threads:
             thread.start()
 
-    @property
-    def num_pending(self) -> int:
-        """Whole recordings that wait."""
-        return len(self._whole) + len(self._timed)
-
     def transcribe(self, wave: np.ndarray, *, timed: bool = False) -> Future[Transcript]:
         """A whole recording, float32 [samples] at RATE_HZ; `timed`: with the times of its words.
 

@@ -240,8 +240,7 @@ class LocalService:
         state = "ready" if age_s < STALL_S else "stalled"
         state = state if self._replies.accepting else "draining"
         state = "faulted" if self.engine.fault else state
-        engine, encoding = self.engine.stats(), self._encoder.num_pending
-        return ServiceStats(engine, state, age_s, self._replies.outcomes(), encoding)
+        return ServiceStats(self.engine.stats(), state, age_s, self._replies.outcomes())
 
     async def drain(self, timeout_s: float | None = None) -> None:
         await asyncio.to_thread(self._drain, timeout_s)

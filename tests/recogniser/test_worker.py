@@ -86,7 +86,6 @@ def test_what_waits_is_bounded_and_what_was_given_up_costs_nothing(worker, gated
     for work in waiting:
         assert work.cancel()
     another = worker.transcribe(seconds(3))
-    assert worker.num_pending == 1
     gated.gate.set()
     first.result(PATIENCE_S)
     assert another.result(PATIENCE_S).seconds == 3 and gated.heard == [1, 3]

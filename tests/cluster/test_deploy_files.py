@@ -10,7 +10,6 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -23,17 +22,14 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "assets" / "deploy"
 
 
-def serve_configs() -> dict[str, dict[str, Any]]:
-    service = yaml.safe_load((DEPLOY / "rayservice.yaml").read_text(encoding="utf-8"))
-    return {
-        "serve.yaml": yaml.safe_load((DEPLOY / "serve.yaml").read_text(encoding="utf-8")),
-        "rayservice.yaml": yaml.safe_load(service["spec"]["serveConfigV2"]),
-    }
+SERVE = yaml.safe_load((DEPLOY / "serve.yaml").read_text(encoding="utf-8"))
+RAY_SERVICE = yaml.safe_load((DEPLOY / "rayservice.yaml").read_text(encoding="utf-8"))["spec"]
+IN_RAY_SERVICE = yaml.safe_load(RAY_SERVICE["serveConfigV2"])
+CONTAINERFILE = (DEPLOY / "Containerfile").read_text(encoding="utf-8").replace("\\\n", " ")
 
 
-@pytest.mark.parametrize("name", ["serve.yaml", "rayservice.yaml"])
-def test_serve_takes_the_configuration_and_the_program_its_options(name):
-    config = serve_configs()[name]
+@pytest.mark.parametrize("config", [SERVE, IN_RAY_SERVICE], ids=["serve", "rayservice"])
+def test_serve_takes_the_configuration_and_the_program_its_options(config):
     assert set(config) <= set(schema.ServeDeploySchema.model_fields), "Serve ignores other names"
     assert set(config["applications"][0]) <= set(schema.ServeApplicationSchema.model_fields)
     (app,) = schema.ServeDeploySchema.model_validate(config).applications
@@ -49,25 +45,19 @@ def test_serve_takes_the_configuration_and_the_program_its_options(name):
 def test_the_image_sets_for_ray_what_the_program_does():
     from moss_engine.cluster.serve.connect import SETTINGS
 
-    text = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
-    words = " ".join(re.findall(r"^ENV (.*)$", text, re.MULTILINE)).split()
+    words = " ".join(re.findall(r"^ENV (.*)$", CONTAINERFILE, re.MULTILINE)).split()
     assert SETTINGS.items() <= dict(word.split("=", 1) for word in words).items()
 
 
-@pytest.fixture
-def spec() -> dict[str, Any]:
-    return yaml.safe_load((DEPLOY / "rayservice.yaml").read_text(encoding="utf-8"))["spec"]
-
-
-def test_the_version_of_ray_is_the_one_that_is_installed(spec):
+def test_the_version_of_ray_is_the_one_that_is_installed():
     locked = (ROOT / "uv.lock").read_text(encoding="utf-8")
     found = re.search(r'^name = "ray"\nversion = "(\S+)"', locked, re.MULTILINE)
-    assert found is not None and spec["rayClusterConfig"]["rayVersion"] == found[1]
+    assert found is not None and RAY_SERVICE["rayClusterConfig"]["rayVersion"] == found[1]
 
 
-def test_a_worker_has_what_its_replica_asks_for(spec):
-    (app,) = yaml.safe_load(spec["serveConfigV2"])["applications"]
-    (group,) = spec["rayClusterConfig"]["workerGroupSpecs"]
+def test_a_worker_has_what_its_replica_asks_for():
+    (app,) = IN_RAY_SERVICE["applications"]
+    (group,) = RAY_SERVICE["rayClusterConfig"]["workerGroupSpecs"]
     (worker,) = group["template"]["spec"]["containers"]
     asked, limits = app["args"]["actor_options"], worker["resources"]["limits"]
     assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
@@ -76,16 +66,12 @@ def test_a_worker_has_what_its_replica_asks_for(spec):
     )
     assert asked["num_cpus"] <= int(limits["cpu"])
     # KubeRay's own probe of a worker asks for a proxy, which does not run.
-    assert yaml.safe_load(spec["serveConfigV2"])["proxy_location"] == "Disabled"
+    assert IN_RAY_SERVICE["proxy_location"] == "Disabled"
     assert worker["readinessProbe"]["httpGet"]["path"] == "/api/healthz"
 
 
-def containerfile() -> str:
-    return (DEPLOY / "Containerfile").read_text(encoding="utf-8").replace("\\\n", " ")
-
-
 def test_the_program_starts_from_what_the_image_copies(tmp_path):
-    for line in re.findall(r"^COPY (.+)$", containerfile(), re.MULTILINE):
+    for line in re.findall(r"^COPY (.+)$", CONTAINERFILE, re.MULTILINE):
         *sources, target = line.split()
         for source in sources:
             to = tmp_path / source if target == "./" else tmp_path / target
@@ -93,7 +79,7 @@ def test_the_program_starts_from_what_the_image_copies(tmp_path):
                 shutil.copytree(ROOT / source, to, dirs_exist_ok=True)
             else:
                 shutil.copy(ROOT / source, to)
-    (command,) = re.findall(r"^CMD (.+)$", containerfile(), re.MULTILINE)
+    (command,) = re.findall(r"^CMD (.+)$", CONTAINERFILE, re.MULTILINE)
     _, *arguments = json.loads(command)
     code = (
         "import app, sys; from moss_engine.serve import parse_configs;"

@@ -142,16 +142,13 @@ class ClusterStats:
 @dataclass(frozen=True)
 class ServiceStats:
     """`state` is "ready" where requests are accepted and every thread was alive within the last
-    seconds (`progress_age_s`), else "draining", "faulted" or "stalled".
-
-    `outcomes` counts requests by the value of their FinishReason, or "failed" or "refused".
-    `cluster` is None where there are no replicas.
+    seconds (`progress_age_s`), else "draining", "faulted" or "stalled". `cluster` is None where
+    there are no replicas.
     """
 
     engine: EngineStats
     state: str
     progress_age_s: float
-    outcomes: dict[str, int]
     cluster: ClusterStats | None = None
 
     @property

@@ -49,7 +49,7 @@ LAST_S = 30.0
 """What open replies get to end when the cluster's head is gone: together with the time to notice it
 and to leave less than the 60 s behind which Ray ends a process without a head."""
 NO_REPLICA = "No replica is running; try again in a moment."
-UNHEARD = Load(ServiceStats(EngineStats(*[0] * 7), "unheard", 0.0, {}), 0, 0)
+UNHEARD = Load(ServiceStats(EngineStats(*[0] * 7), "unheard", 0.0), 0, 0)
 """Of a replica that has not told its load."""
 CUT_OFF = "The replicas are out of reach; try again in a minute."
 

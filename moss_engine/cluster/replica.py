@@ -232,4 +232,4 @@ class ReplicaServer:
 
 
 def _without_age(load: Load) -> Load:
-    return replace(load, stats=replace(load.stats, progress_age_s=0.0, outcomes={}))
+    return replace(load, stats=replace(load.stats, progress_age_s=0.0))

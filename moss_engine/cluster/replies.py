@@ -424,7 +424,7 @@ def scaled_info(info: ServiceInfo, num_replicas: int) -> ServiceInfo:
 
 
 def total_stats(members: Members, replies: Replies) -> ServiceStats:
-    """Sums over the replicas, as of their last push; outcomes are those of this page."""
+    """Sums over the replicas, as of their last push."""
     stats = [member.load.stats for member in members.all]
     names = EngineStats.__dataclass_fields__
     engine = EngineStats(*(sum(getattr(one.engine, name) for one in stats) for name in names))
@@ -437,7 +437,7 @@ def total_stats(members: Members, replies: Replies) -> ServiceStats:
         replies.num_resumes,
     )
     age_s = max((one.progress_age_s for one in stats), default=0.0)
-    return ServiceStats(engine, state, age_s, replies.open.outcomes(), cluster)
+    return ServiceStats(engine, state, age_s, cluster)
 
 
 def _replica(member: Member) -> ReplicaStats:

@@ -161,9 +161,8 @@ class LocalService:
 
     def accept(self, request: Request) -> LocalReplyStream:
         """The same at once, on any thread: blocks while the text is prepared."""
-        reply = None
+        reply = self._open(request)
         try:
-            reply = self._open(request)
             reply.stream.open(self._admit(reply))
         except BaseException:
             self._replies.refuse(reply)
@@ -240,7 +239,7 @@ class LocalService:
         state = "ready" if age_s < STALL_S else "stalled"
         state = state if self._replies.accepting else "draining"
         state = "faulted" if self.engine.fault else state
-        return ServiceStats(self.engine.stats(), state, age_s, self._replies.outcomes())
+        return ServiceStats(self.engine.stats(), state, age_s)
 
     async def drain(self, timeout_s: float | None = None) -> None:
         await asyncio.to_thread(self._drain, timeout_s)

@@ -8,7 +8,6 @@ import json
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -97,7 +96,7 @@ Reply = TypeVar("Reply", bound=OpenReply)
 
 
 class OpenReplies(Generic[Reply]):
-    """All open replies, and how the others ended. Used from any thread.
+    """All open replies. Used from any thread.
 
     `accepting` says whether more may be added.
     """
@@ -105,7 +104,6 @@ class OpenReplies(Generic[Reply]):
     def __init__(self) -> None:
         self.accepting = False
         self._replies: dict[str, Reply] = {}
-        self._outcomes: Counter[str] = Counter()
         # Guards all of the above.
         self._changed = threading.Condition(threading.RLock())
 
@@ -125,22 +123,14 @@ class OpenReplies(Generic[Reply]):
         with self._changed:
             return list(self._replies.values())
 
-    def outcomes(self) -> dict[str, int]:
-        """How many ended how: the value of a FinishReason, "failed" or "refused"."""
-        with self._changed:
-            return dict(self._outcomes)
-
-    def refuse(self, reply: Reply | None) -> None:
-        """Count a request that is not served, and forget its reply, if that was added, and its
-        sound, if that was begun."""
-        if reply is not None:
-            reply.cancel("refused")
-        with self._changed:
-            self._remove(reply.request_id if reply else "", "refused")
+    def refuse(self, reply: Reply) -> None:
+        """Forget a reply that is not served, and its sound, if that was begun."""
+        reply.cancel("refused")
+        self._remove(reply.request_id)
 
     def finish(self, event: Finished | Failed) -> None:
         """Deliver a terminal event, unless the stream already had one."""
-        with self._changed:  # so that the event is counted before it is seen
+        with self._changed:
             reply = self._replies.get(event.request_id)
             if reply is None:
                 return
@@ -148,8 +138,7 @@ class OpenReplies(Generic[Reply]):
             event = dataclasses.replace(event, time_s=time_s)
             if reply.stream.put(event):
                 log.info(json.dumps(reply.line(event)))
-                outcome = event.reason.value if isinstance(event, Finished) else "failed"
-                self._remove(event.request_id, outcome)
+                self._remove(event.request_id)
 
     def drain(self, timeout_s: float, cancel: Callable[[str], None]) -> None:
         """Add no more, give the open ones `timeout_s` to finish, then stop the rest; those that
@@ -164,7 +153,7 @@ class OpenReplies(Generic[Reply]):
         for reply in self.all():
             self.finish(reply.stopped())
 
-    def _remove(self, request_id: str, outcome: str) -> None:
-        self._replies.pop(request_id, None)
-        self._outcomes[outcome] += 1
-        self._changed.notify_all()
+    def _remove(self, request_id: str) -> None:
+        with self._changed:
+            self._replies.pop(request_id, None)
+            self._changed.notify_all()

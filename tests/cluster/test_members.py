@@ -31,7 +31,7 @@ def following(loads: dict[str, int], **how: Any) -> Members:
     fleet: Any = SimpleNamespace(remote=lambda _: None)
     followed = Members(fleet, "page", **how)
     for name, running in loads.items():
-        stats = ServiceStats(EngineStats(running, 0, 0, 0, 0, 0, 0), "ready", 0.0, {})
+        stats = ServiceStats(EngineStats(running, 0, 0, 0, 0, 0, 0), "ready", 0.0)
         followed._hear(Member(Card(name, "same"), fleet, "page", 0.0), Load(stats, 4, 2))
     return followed
 

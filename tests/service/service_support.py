@@ -73,7 +73,8 @@ def served(
     cloner: VoiceCloner | None = None,
     **options: float,
 ) -> Iterator[LocalService]:
-    """A running service; when the test is over every block must be back and both threads gone."""
+    """A running service; when the test is over no reply may be open, every block must be back and
+    both threads gone."""
     before = set(threading.enumerate())
     runtime, processor = runtime or FakeRuntime(scripted(SPOKEN)), processor or FakeProcessor()
     config = EngineConfig(**options)
@@ -86,7 +87,7 @@ def served(
     try:
         yield service
         if not engine.fault:
-            wait_until(lambda: at_rest(service))
+            wait_until(lambda: at_rest(service) and not service._replies.all())
             engine.check_integrity()
             stats = at_once(service.stats()).engine
             assert (stats.blocks_used, stats.blocks_reserved, stats.leaked_blocks) == (0, 0, 0)

@@ -416,7 +416,7 @@ class FakeService:
             leaked_blocks=0,
         )
         state = "draining" if self.drained else "ready"
-        return ServiceStats(engine, state, 0.0, {})
+        return ServiceStats(engine, state, 0.0)
 
 
 def engine_stats(service: SpeechService) -> EngineStats:

@@ -24,7 +24,7 @@ from moss_engine.cluster.service import ClusterService
 from moss_engine.codec.base import VoiceCloner
 from moss_engine.service.local import LocalService
 from moss_engine.service.speech_worker import LocalReplyStream
-from tests.fakes import FakeCodec, FakeRuntime
+from tests.fakes import FakeCodec
 from tests.service.service_support import (
     INFO,
     PATIENCE_S,
@@ -184,7 +184,6 @@ class Cluster:
 def clustered(
     num_replicas: int = 2,
     *,
-    runtime: Callable[[], FakeRuntime] = talking,
     codec: Callable[[], FakeCodec] = FakeCodec,
     fingerprints: tuple[str, ...] | None = None,
     info: ServiceInfo = INFO,
@@ -201,7 +200,7 @@ def clustered(
         cores, servers = {}, []
         for i in range(num_replicas):
             name = f"replica-{i}"
-            core = stack.enter_context(served(runtime(), codec(), info=info, cloner=cloner))
+            core = stack.enter_context(served(talking(), codec(), info=info, cloner=cloner))
             card = Card(name, fingerprints[i] if fingerprints else "same")
             cores[name] = core
             servers.append(ReplicaServer(core, info, card, clock))

@@ -34,8 +34,7 @@ from moss_engine.codec.moss.whisper import load_whisper_vq
 from moss_engine.codec.resample import resample
 from scripts import voice as command
 from tests.fixtures.golden.make_speech import sound
-from tests.fixtures.make_tiny_encoder import make_tiny_encoder, speaker_matrix
-from tests.fixtures.make_tiny_moss import make_tiny_codec_folder
+from tests.fixtures.make_tiny_moss import make_tiny_codec_folder, make_tiny_encoder, speaker_matrix
 
 RATE_HZ = 44_100
 

@@ -32,7 +32,7 @@ from tests.fixtures.golden.make_speech import (
     WIDE_FRAMES,
     sound,
 )
-from tests.fixtures.make_tiny_encoder import CAMPPLUS, make_tiny_encoder, speaker_matrix
+from tests.fixtures.make_tiny_moss import CAMPPLUS, make_tiny_encoder, speaker_matrix
 
 TOLERANCE = 1e-4
 GOLDEN = np.load(PATH)

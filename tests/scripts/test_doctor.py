@@ -26,8 +26,7 @@ from moss_engine.models.checkpoint import FILE_NAME, INDEX_NAME, expected_tensor
 from moss_engine.models.config import PUBLISHED
 from moss_engine.models.tensor_file import read_header, read_tensor
 from scripts import doctor
-from tests.fixtures.make_tiny_encoder import make_tiny_encoder
-from tests.fixtures.make_tiny_moss import make_tiny_moss
+from tests.fixtures.make_tiny_moss import make_tiny_encoder, make_tiny_moss
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -17,30 +18,15 @@ from moss_engine.api.request import ChannelSampling, Message, Request, Sampling,
 from moss_engine.api.tokens import Row, effective_id, text_rows
 from moss_engine.codec.base import Push
 from moss_engine.engine.sequence import Segment
-from moss_engine.models.config import ModelConfig
+from moss_engine.models.config import PUBLISHED
 from moss_engine.runtime.base import Limits, Logits, ScheduledBatch
 from moss_engine.runtime.sampler import LogitsRuntime
 
-CONFIG = ModelConfig(
-    hidden_size=8,
-    intermediate_size=8,
-    num_attention_heads=1,
-    num_key_value_heads=1,
-    head_dim=8,
-    num_shared_layers=1,
-    num_modality_layers=1,
-    rope_theta=1e6,
-    rms_norm_eps=1e-6,
-    max_position_embeddings=4096,
-    vocab_size=128,
-    audio_vocab_size=40,
-    sosp_token_id=1,
-    eosp_token_id=32,
-    modality_pad_token_id=2,
-    audio_pad_token_id=33,
-    eos_token_id=3,
+CONFIG = replace(
+    PUBLISHED, vocab_size=128, audio_vocab_size=40, max_position_embeddings=4096, sosp_token_id=1,
+    eosp_token_id=32, modality_pad_token_id=2, audio_pad_token_id=33, eos_token_id=3,
     pad_token_id=4,
-)
+)  # fmt: skip
 IDS = CONFIG.special
 HEADER = 5  # ends every prompt
 PAD = IDS.modality_pad

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from moss_engine.api.errors import ConfigError
@@ -18,65 +19,56 @@ SWITCH_S = 0.0002
 """For which a thread may keep Python's lock from the others: the event loop takes it many times for
 an answer, of whose wait texts that are being prepared would make a fifth of a second."""
 
+_page = partial(option, group="page")
+
 
 @dataclass(frozen=True)
 class PageConfig:
     """The page's options with their defaults."""
 
-    host: str = option("127.0.0.1", "address to listen on", group="page")
-    port: int = option(7860, "port to listen on", group="page", low=1, high=65535)
-    tls_cert: Path | None = option(
+    host: str = _page("127.0.0.1", "address to listen on")
+    port: int = _page(7860, "port to listen on", low=1, high=65535)
+    tls_cert: Path | None = _page(
         None,
         "certificate (PEM, with those that signed it) to serve by https and wss; with --tls-key",
-        group="page",
         metavar="FILE",
     )
-    tls_key: Path | None = option(
-        None, "private key of --tls-cert (PEM, without a password)", group="page", metavar="FILE"
+    tls_key: Path | None = _page(
+        None, "private key of --tls-cert (PEM, without a password)", metavar="FILE"
     )
-    share: bool = option(False, "make a public link through Gradio's relay", group="page")
-    own_voice: bool = option(
+    share: bool = _page(False, "make a public link through Gradio's relay")
+    own_voice: bool = _page(
         False,
         "visitors may be answered in a voice made of their own recording, if they agree; "
         "never on public addresses",
-        group="page",
     )
-    auth: str | None = option(
-        None, "USER:PASSWORD asked of every visitor", group="page", metavar="USER:PASSWORD"
-    )
-    api_key_file: Path | None = option(
+    auth: str | None = _page(None, "USER:PASSWORD asked of every visitor", metavar="USER:PASSWORD")
+    api_key_file: Path | None = _page(
         None,
         "keys of programs, one a line: NAME KEY [places=N] [per_minute=N]; without it they are "
         "answered on this machine alone, and not beside --share or --auth",
-        group="page",
         metavar="FILE",
     )
-    api_origins: str | None = option(
+    api_origins: str | None = _page(
         None,
         "web pages of other addresses that may call with a key, as https://app.example, with "
         "commas between them",
-        group="page",
         metavar="ORIGINS",
     )
-    api_names: str | None = option(
+    api_names: str | None = _page(
         None,
         "names that programs have built in, and what they stand for, as tts-1=nano,alloy=ada; of "
         "OpenAI's own names, those that are not among them stand for the model and its voices",
-        group="page",
         metavar="NAMES",
     )
-    strict_names: bool = option(
+    strict_names: bool = _page(
         False,
         "programs may use the names of the model and of its voices, and --api-names, but no others",
-        group="page",
     )
-    mcp: bool = option(
-        False, "offer programs the tool say by the Model Context Protocol, at /mcp", group="page"
-    )
-    reply_log: Path | None = option(
+    mcp: bool = _page(False, "offer programs the tool say by the Model Context Protocol, at /mcp")
+    reply_log: Path | None = _page(
         None,
         "file for one line a reply, with why it ended and without text or sound; 20 MB at most",
-        group="page",
         metavar="FILE",
     )
 

@@ -4,6 +4,7 @@ moment, when replicas die, hang or are replaced, and how it is opened."""
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 from dataclasses import replace
@@ -40,6 +41,7 @@ from moss_engine.cluster.replica import fingerprint
 from moss_engine.cluster.replies import ReplyProgress
 from moss_engine.cluster.service import ClusterService
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
+from moss_engine.service import replies
 from tests.cluster.cluster_support import Cluster, assert_whole, clustered, home, placements
 from tests.fakes import FakeCodec, FakeProcessor
 from tests.service.service_support import (
@@ -321,6 +323,15 @@ def test_a_request_that_kills_its_replicas_does_not_kill_them_all():
         assert isinstance(events[-1], Failed) and events[-1].code == "E_REPLICAS"
         dead = sum(remote.died.is_set() for remote in cluster.fleet.remotes.values())
         assert dead == 4
+
+
+def test_a_reply_leaves_its_line_with_the_page(caplog):
+    with caplog.at_level(logging.INFO, replies.log.name), clustered(1) as cluster:
+        hear(cluster.service, ask())
+    lines = [json.loads(line.message) for line in caplog.records if line.name == replies.log.name]
+    assert [(line["end"], line["rows"]) for line in lines] == [("stop", len(TALK))] * 2, (
+        "one is its replica's"
+    )
 
 
 def test_a_replica_of_another_checkpoint_is_not_used(caplog):

@@ -85,12 +85,9 @@ class Hearing:
     is not listened to."""
 
     def __init__(self, worker: RecogniserWorker, detector: Detector | None = None):
+        self.name = worker.name
         self._worker = worker
         self._detector = detector
-
-    @property
-    def name(self) -> str:
-        return self._worker.name
 
     async def transcribe(
         self, wave: np.ndarray, sample_rate_hz: int, timed: bool = False
@@ -101,7 +98,8 @@ class Hearing:
         if self._detector is not None:
             spoken = await asyncio.to_thread(spoken_part, self._detector, wave)
             wave, begin_s = wave[spoken], spoken.start / RATE_HZ
-        found = await _result(self._worker.transcribe(wave, timed=timed))
+        # Who stops waiting gives the work up, if it has not begun.
+        found = await asyncio.wrap_future(self._worker.transcribe(wave, timed=timed))
         words = tuple(
             Word(word.text, begin_s + word.start_s, begin_s + word.end_s) for word in found.words
         )
@@ -120,16 +118,11 @@ class Hearing:
     async def transcribe_partial(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
         """As `SpeechService.transcribe_partial`."""
         future = self._worker.partial(await _at_rate(wave, sample_rate_hz))
-        return None if future is None else await _result(future)
+        return None if future is None else await asyncio.wrap_future(future)
 
     def close(self) -> None:
         """Drop what waits; blocks until the recording that is being heard is done."""
         self._worker.close()
-
-
-async def _result(future: Future[Transcript]) -> Transcript:
-    """Who stops waiting gives the work up, if it has not begun."""
-    return await asyncio.wrap_future(future)
 
 
 async def _at_rate(wave: np.ndarray, sample_rate_hz: int) -> np.ndarray:
@@ -149,7 +142,7 @@ class ClonedVoices:
     def __init__(self, cloner: VoiceCloner):
         self._cloner = cloner
         self._names: dict[str, str] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def add(
         self, session_id: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]
@@ -167,16 +160,13 @@ class ClonedVoices:
                 )
             name = f"own {secrets.token_hex(8)}"
             advice = self._cloner.add(name, wave, sample_rate_hz, codes)
-            self._remove(session_id)
+            self.remove(session_id)
             self._names[session_id] = name
         return ClonedVoice(name, advice)
 
     def remove(self, session_id: str) -> None:
         """Forget the session's voice, if it has one."""
         with self._lock:
-            self._remove(session_id)
-
-    def _remove(self, session_id: str) -> None:
-        name = self._names.pop(session_id, None)
-        if name is not None:
-            self._cloner.remove(name)
+            name = self._names.pop(session_id, None)
+            if name is not None:
+                self._cloner.remove(name)

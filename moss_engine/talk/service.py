@@ -109,9 +109,6 @@ class TalkReply:
         queue: Queue = asyncio.Queue(MAX_AHEAD)
         thinking = asyncio.ensure_future(self._think(queue))
         try:
-            accepted = Accepted(self.request_id, 0.0, 0, 0)
-            self._timeline = fold(self._timeline, accepted)
-            yield accepted
             async with aclosing(self._answer(queue)) as events:
                 async for event in events:
                     self._timeline = fold(self._timeline, event)
@@ -139,7 +136,7 @@ class TalkReply:
         await queue.put(end)
 
     async def _answer(self, queue: Queue) -> AsyncGenerator[Event, None]:
-        """Everything behind `Accepted`."""
+        yield Accepted(self.request_id, 0.0, 0, 0)
         reason = FinishReason.STOP
         while reason is FinishReason.STOP and (found := await self._next(queue)) is not None:
             if isinstance(found, MossError):

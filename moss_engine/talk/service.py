@@ -137,25 +137,27 @@ class TalkReply:
 
     async def _answer(self, queue: Queue) -> AsyncGenerator[Event, None]:
         yield Accepted(self.request_id, 0.0, 0, 0)
-        reason = FinishReason.STOP
-        while reason is FinishReason.STOP and (found := await self._next(queue)) is not None:
-            if isinstance(found, MossError):
-                yield self._failed(found)
-                return
-            async with aclosing(self._part(found)) as events:
-                async for event in events:
-                    if isinstance(event, Finished):
-                        reason = event.reason
-                        continue
-                    yield event
-                    if isinstance(event, Failed):
-                        return
+        joined, reason = self._joined, FinishReason.STOP
+        try:
+            while reason is FinishReason.STOP and (part := await self._next(queue)) is not None:
+                async with aclosing(self._part(part)) as events:
+                    async for event in events:
+                        if isinstance(event, Finished):
+                            reason = event.reason
+                            continue
+                        yield event
+                        if isinstance(event, Failed):
+                            return
+        except MossError as error:
+            now_s, code = self._now_s(), error.code
+            yield Failed(self.request_id, now_s, joined.num_rows, code, str(error))
+            return
         reason = FinishReason.CANCELLED if self._cancelled else reason
-        rows, num_rows = self._joined.rows, self._joined.num_rows
-        yield Finished(self.request_id, self._now_s(), num_rows, reason, rows)
+        yield Finished(self.request_id, self._now_s(), joined.num_rows, reason, joined.rows)
 
-    async def _next(self, queue: Queue) -> Part | MossError | None:
-        """What comes next, when the sound before it is not too far ahead of its listener."""
+    async def _next(self, queue: Queue) -> Part | None:
+        """The next part, when the sound before it is not too far ahead of its listener; raises the
+        MossError that ended them."""
         most_ahead = self._service.info.run_ahead_s * self._service.info.sample_rate_hz
         while not self._cancelled:
             if self._joined.samples - self._taken > most_ahead:
@@ -168,11 +170,14 @@ class TalkReply:
             finally:
                 getting.cancel()
             if getting.done():
-                return getting.result()
+                if isinstance(found := getting.result(), MossError):
+                    raise found
+                return found
         return None
 
     async def _part(self, part: Part) -> AsyncGenerator[Event, None]:
-        """The events of one part; `Finished` is the part's own."""
+        """The events of one part; `Finished` is the part's own. Raises a MossError where the
+        service below refuses it."""
         now_s, joined = self._now_s(), self._joined
         if isinstance(part, Reached):
             yield Thought(self.request_id, now_s, joined.num_rows, part.stage)
@@ -184,11 +189,7 @@ class TalkReply:
             for event in joined.written(part.text, now_s):
                 yield event
             return
-        try:
-            saying = await self._service.say(part, self.request)
-        except MossError as error:
-            yield self._failed(error)
-            return
+        saying = await self._service.say(part, self.request)
         joined.begin(now_s)
         writing = asyncio.ensure_future(beside(Writing, part.text))
         self._saying = saying
@@ -204,10 +205,6 @@ class TalkReply:
 
     def _now_s(self) -> float:
         return time.monotonic() - self._accepted_s
-
-    def _failed(self, error: MossError) -> Failed:
-        num_rows = self._joined.num_rows
-        return Failed(self.request_id, self._now_s(), num_rows, error.code, str(error))
 
 
 class TalkingService(ServiceWrapper):

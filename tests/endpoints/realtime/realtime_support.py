@@ -3,10 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
+import openai
+
+from tests.endpoints.endpoint_support import MODEL
 from tests.ui.page_support import PATIENCE_S
 
 MANUAL = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+
+
+@asynccontextmanager
+async def connected(
+    url: str, session: dict | None = None, *, waits: bool = True
+) -> AsyncIterator[Any]:
+    """A connection of OpenAI's own client, which `waits` until it is open, and has begun with the
+    session, if any."""
+    async with (
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client,
+        client.realtime.connect(model=MODEL) as connection,
+    ):
+        if waits:
+            await until(connection, "session.created")
+        if session is not None:
+            await connection.session.update(session=session)
+            await until(connection, "session.updated")
+        yield connection
 
 
 async def until(connection, *kinds: str) -> list:
@@ -21,12 +45,6 @@ async def until(connection, *kinds: str) -> list:
 
     await asyncio.wait_for(follow(), PATIENCE_S)
     return events
-
-
-async def begin(connection, session: dict = MANUAL) -> None:
-    await until(connection, "session.created")
-    await connection.session.update(session=session)
-    await until(connection, "session.updated")
 
 
 async def write(connection, text: str = "How are you?") -> str:

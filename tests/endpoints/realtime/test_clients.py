@@ -6,13 +6,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import numpy as np
-import openai
 import pytest
 import soxr
 import websockets
@@ -26,8 +24,8 @@ from moss_engine.endpoints.realtime import connection as connections
 from moss_engine.talk.answer import Say
 from moss_engine.talk.modes import talking_modes
 from moss_engine.talk.service import TalkingService
-from tests.endpoints.endpoint_support import MODEL, running
-from tests.endpoints.realtime.realtime_support import MANUAL, ask, begin, respond, until, write
+from tests.endpoints.endpoint_support import running
+from tests.endpoints.realtime.realtime_support import MANUAL, ask, connected, respond, until, write
 from tests.endpoints.realtime.test_realtime import QUESTION, base64_of, pcm_of
 from tests.talk.talk_support import READER, Written
 from tests.ui.page_support import INFO, PATIENCE_S, FakeService, Script, signal
@@ -39,7 +37,6 @@ SETTINGS = json.loads(Path(__file__).with_name("clients.json").read_text(encodin
 @pytest.mark.parametrize(("settings", "warnings", "vad"), SETTINGS.values(), ids=SETTINGS)
 async def test_what_clients_set_at_first_is_taken(connect, settings, warnings, vad):
     async with connect() as connection:
-        await until(connection, "session.created")
         await connection.send({"type": "session.update", "session": settings})
         told = (await until(connection, "session.updated", "error"))[-1]
         assert told.type == "session.updated"
@@ -65,7 +62,6 @@ async def test_one_field_that_cannot_be_had_leaves_the_others(connect):
         },
     }  # fmt: skip
     async with connect() as connection:
-        await until(connection, "session.created")
         await connection.send({"type": "session.update", "event_id": "mine", "session": wrong})
         session = (await until(connection, "session.updated"))[-1].session
         assert session.instructions == "Be brief." and session.tools == []
@@ -95,35 +91,25 @@ async def test_a_reply_is_made_by_instructions_before_anything_was_said(connect,
         assert first.content == Text("Be brief.") and last.content == Text("How are you?")
 
 
-@asynccontextmanager
-async def connected(service, access=None):
-    with running(service, access) as url:
-        async with (
-            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client,
-            client.realtime.connect(model=MODEL) as connection,
-        ):
-            yield connection
-
-
 async def test_small_talk_greets_whoever_asks_it_to(service):
     """It knows no instructions, says so, and answers a greeting; system items change nothing."""
     fixed = tuple(replace(mode, own_system=False) for mode in INFO.modes)
     small = FakeService(Script(seconds=0.4, rtf=0.02), replace(INFO, modes=fixed))
-    async with connected(small) as connection:
-        await until(connection, "session.created")
-        item = {
-            "type": "message",
-            "role": "system",
-            "content": [{"type": "input_text", "text": "x"}],
-        }
-        await connection.send({"type": "conversation.item.create", "item": item})
-        told = (await until(connection, "conversation.item.added"))[-1]
-        assert told.model_extra["warnings"] == ["system"]
-        asked = {"instructions": "Greet the user.", "tool_choice": "auto"}
-        await connection.send({"type": "response.create", "response": asked})
-        created = (await until(connection, "response.created"))[-1]
-        assert created.model_extra["warnings"] == ["instructions"]
-        assert (await until(connection, "response.done"))[-1].response.status == "completed"
+    with running(small) as url:
+        async with connected(url) as connection:
+            item = {
+                "type": "message",
+                "role": "system",
+                "content": [{"type": "input_text", "text": "x"}],
+            }
+            await connection.send({"type": "conversation.item.create", "item": item})
+            told = (await until(connection, "conversation.item.added"))[-1]
+            assert told.model_extra["warnings"] == ["system"]
+            asked = {"instructions": "Greet the user.", "tool_choice": "auto"}
+            await connection.send({"type": "response.create", "response": asked})
+            created = (await until(connection, "response.created"))[-1]
+            assert created.model_extra["warnings"] == ["instructions"]
+            assert (await until(connection, "response.done"))[-1].response.status == "completed"
     assert [m.content for m in small.requests[-1].messages] == [Text("Hello.")]
 
 
@@ -136,24 +122,26 @@ async def test_functions_are_called_and_what_they_gave_is_spoken_about():
     info = replace(READER, brain="scripted brain")
     info = replace(info, modes=talking_modes(info))
     below = FakeService(Script(seconds=0.4, first_s=0.01, rtf=0.01), READER)
-    async with connected(TalkingService(below, info, brain)) as connection:
-        await begin(connection, {**MANUAL, "instructions": "Help.", "tools": [TOOL]})
-        events = await ask(connection, "What is up there?")
-        assert [e.type for e in events if "conversation" not in e.type] == [
-            "response.created", "response.output_item.added",
-            "response.function_call_arguments.delta", "response.function_call_arguments.done",
-            "response.output_item.done", "response.done",
-        ]  # fmt: skip
-        (call,) = events[-1].response.output
-        assert (call.type, call.name, call.call_id) == ("function_call", "look", "call_1")
-        assert json.loads(call.arguments) == {"at": "sky"}
-        brain.parts = [Say("A bird.")]
-        output = {"type": "function_call_output", "call_id": "call_1", "output": "bird"}
-        await connection.conversation.item.create(item=output)
-        await until(connection, "conversation.item.done")
-        events = await respond(connection)
-        assert events[-1].response.output[0].content[0].transcript == "A bird."
-        assert len(pcm_of(events)) > 0
+    with running(TalkingService(below, info, brain)) as url:
+        async with connected(
+            url, {**MANUAL, "instructions": "Help.", "tools": [TOOL]}
+        ) as connection:
+            events = await ask(connection, "What is up there?")
+            assert [e.type for e in events if "conversation" not in e.type] == [
+                "response.created", "response.output_item.added",
+                "response.function_call_arguments.delta", "response.function_call_arguments.done",
+                "response.output_item.done", "response.done",
+            ]  # fmt: skip
+            (call,) = events[-1].response.output
+            assert (call.type, call.name, call.call_id) == ("function_call", "look", "call_1")
+            assert json.loads(call.arguments) == {"at": "sky"}
+            brain.parts = [Say("A bird.")]
+            output = {"type": "function_call_output", "call_id": "call_1", "output": "bird"}
+            await connection.conversation.item.create(item=output)
+            await until(connection, "conversation.item.done")
+            events = await respond(connection)
+            assert events[-1].response.output[0].content[0].transcript == "A bird."
+            assert len(pcm_of(events)) > 0
     assert brain.asked[0].tools.functions[0].name == "look" and brain.asked[0].system == "Help."
     user, called, gave = brain.asked[1].before
     assert called.calls == (ToolCall("call_1", "look", '{"at": "sky"}'),)
@@ -315,7 +303,6 @@ async def test_words_of_an_answer_come_with_their_times(connect, service):
 
 async def test_what_is_set_and_sent_back_is_bounded(connect):
     async with connect() as connection:
-        await until(connection, "session.created")
         for event, sentence in (
             ({"type": "session.update", "session": {"instructions": "x" * 600_000}}, "larger than"),
             ({"type": "session.update", "session": {str(n): n for n in range(99)}}, None),

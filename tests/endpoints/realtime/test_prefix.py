@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import openai
 import pytest
 
 from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
 from moss_engine.endpoints import server
-from tests.endpoints.endpoint_support import MODEL, running
-from tests.endpoints.realtime.realtime_support import ask, begin, until
+from tests.endpoints.endpoint_support import running
+from tests.endpoints.realtime.realtime_support import MANUAL, ask, connected, until
 
 HEARD_MS = 1500
 
@@ -36,11 +35,7 @@ LIMITS = {"max_output_tokens": 60}
 
 async def test_a_cut_answer_is_found_in_the_cache(url, monkeypatch):
     monkeypatch.setattr(server, "MAX_SEED", 1)  # of random weights, an answer that is long enough
-    async with (
-        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client,
-        client.realtime.connect(model=MODEL) as connection,
-    ):
-        await begin(connection)
+    async with connected(url, MANUAL) as connection:
         first = (await ask(connection, QUESTION, response=LIMITS))[-1].response
         assert first.usage.output_tokens > 40
         await connection.conversation.item.truncate(

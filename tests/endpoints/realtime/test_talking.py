@@ -40,7 +40,6 @@ async def send(connection, pcm: np.ndarray, block: int = 4800) -> None:
 
 async def test_a_turn_is_found_understood_and_answered(connect, service, said):
     async with connect() as connection:
-        await until(connection, "session.created")
         await send(connection, said)
         events = await until(connection, "response.done")
     kinds = [event.type for event in events]
@@ -56,7 +55,6 @@ async def test_a_turn_is_found_understood_and_answered(connect, service, said):
 
 async def test_a_question_in_one_piece_is_heard_whole(connect, service, said):
     async with connect() as connection:
-        await until(connection, "session.created")
         await send(connection, np.concatenate([PAUSE, said]), 10**7)
         await until(connection, "response.done")
     words_s = (len(said) - len(PAUSE)) / RATE_HZ
@@ -68,7 +66,6 @@ async def test_talking_interrupts_the_answer(connect, service, said, monkeypatch
     lingering = lingering_behind("input_audio_buffer.speech_started")
     monkeypatch.setattr(Connection, "_emit", lingering)
     async with connect() as connection:
-        await until(connection, "session.created")
         await send(connection, said)
         await until(connection, "response.output_audio.delta")
         await send(connection, said[: len(said) - len(PAUSE)])
@@ -98,7 +95,6 @@ def slow_ears(service, monkeypatch):
 
 async def found_and_asked_for(connection, said, begun) -> None:
     """A turn that the service found is asked about while it is not understood yet."""
-    await until(connection, "session.created")
     await send(connection, said)
     await until(connection, "conversation.item.done")
     assert await soon(begun.is_set)
@@ -153,9 +149,7 @@ async def test_turns_that_interrupt_nothing_are_answered_one_after_another(conne
     service.script = Script(seconds=2.0, rtf=0.4)
     detection = {"type": "server_vad", "interrupt_response": False}
     session = {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
-    async with connect() as connection:
-        await until(connection, "session.created")
-        await connection.session.update(session=session)
+    async with connect(session) as connection:
         for _ in range(2):
             await send(connection, said)
         events = [event for _ in range(2) for event in await until(connection, "response.done")]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import httpx
 import numpy as np
-import openai
 import pytest
 import soundfile
 
@@ -16,8 +14,8 @@ from moss_engine.api.transcript import Transcript
 from moss_engine.audio import turn_judge
 from moss_engine.endpoints.realtime.wire import RATE_HZ
 from tests.audio.test_turn_taking import SAMPLE
-from tests.endpoints.endpoint_support import MODEL, running
-from tests.endpoints.realtime.realtime_support import respond, until, write
+from tests.endpoints.endpoint_support import running
+from tests.endpoints.realtime.realtime_support import connected, respond, until, write
 from tests.endpoints.realtime.test_talking import PAUSE, send
 from tests.ui.page_support import INFO, FakeService, Script, soon
 
@@ -59,18 +57,10 @@ def ears(listening, monkeypatch):
 
 @pytest.fixture
 def talk(listening, ears):
-    @asynccontextmanager
-    async def talking(detection: dict | None = None):
-        async with (
-            openai.AsyncOpenAI(base_url=f"{listening[1]}/v1", api_key="none") as client,
-            client.realtime.connect(model=MODEL) as connection,
-        ):
-            await until(connection, "session.created")
-            if detection is not None:
-                audio = {"input": {"turn_detection": detection}}
-                await connection.session.update(session={"type": "realtime", "audio": audio})
-                await until(connection, "session.updated")
-            yield connection
+    def talking(detection: dict | None = None):
+        audio = {"input": {"turn_detection": detection}}
+        session = detection and {"type": "realtime", "audio": audio}
+        return connected(listening[1], session)
 
     return talking
 

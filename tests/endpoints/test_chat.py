@@ -15,7 +15,6 @@ import openai
 import pytest
 import websockets.sync.client
 
-from moss_engine.api.errors import EngineFaultError
 from moss_engine.api.request import Reply, Speech, Text
 from moss_engine.audio.pcm import read_wav, to_pcm16, write_wav
 from moss_engine.endpoints import chat as complete
@@ -302,10 +301,3 @@ def test_hanging_up_on_a_whole_answer_stops_it_too(url, service):
     connection.close()
     assert until(lambda: not service.open)
     assert len(service.cancelled) == 1
-
-
-def test_a_failure_is_a_status_or_the_last_event(url, service):
-    service.script = Script(error=EngineFaultError("It failed; start again."))
-    body = {"model": MODEL, "messages": ASKED, "stream": True}
-    answer = httpx.post(f"{url}/v1/chat/completions", json=body)
-    assert answer.status_code == 500 and answer.json()["error"]["code"] == "E_ENGINE"

@@ -80,21 +80,23 @@ def test_who_leaves_early_is_counted_as_such(url, service):
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "code"),
+    ("method", "path", "body", "status", "code"),
     [
-        ("POST", "/v1/audio/speech", {**ASKED, "mode": "none"}, "E_MODE"),
-        ("POST", "/v1/audio/speech", {**ASKED, "input": "Доброе утро вам"}, "E_LANGUAGE"),
-        ("POST", "/v1/audio/speech", {**ASKED, "input": " "}, "E_TEXT_EMPTY"),
-        ("GET", "/v1/nothing", None, "not_found"),
-        ("GET", "/v1/audio/speech", None, "method_not_allowed"),
+        ("POST", "/v1/audio/speech", {**ASKED, "mode": "none"}, 400, "E_MODE"),
+        ("POST", "/v1/audio/speech", {**ASKED, "input": "Доброе утро вам"}, 400, "E_LANGUAGE"),
+        ("POST", "/v1/audio/speech", {**ASKED, "input": " "}, 400, "E_TEXT_EMPTY"),
+        ("GET", "/v1/nothing", None, 404, "not_found"),
+        ("GET", "/v1/audio/speech", None, 405, "method_not_allowed"),
     ],
 )
-def test_every_refusal_is_counted_once(url, service, method, path, body, code):
+def test_every_refusal_is_counted_once(url, service, method, path, body, status, code):
     if code == "E_TEXT_EMPTY":
         service.script = Script(error=TextEmptyError("There is nothing to say; type a sentence."))
     before = value(read(url), "refusals_total", code=code)
     answer = httpx.request(method, f"{url}{path}", json=body)
-    assert answer.json()["error"]["code"] == code
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (status, code)
+    assert status == 400 or "docs/api.md lists what there is" in error["message"]
     assert value(read(url), "refusals_total", code=code) == before + 1
 
 

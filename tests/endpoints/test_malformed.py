@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from moss_engine.api.errors import (
     ParameterError,
     error_of,
 )
-from moss_engine.api.request import check_sampling
 from moss_engine.endpoints.bodies import (
     MAX_JSON_BYTES,
     MAX_SOUND_BYTES,
@@ -42,28 +40,11 @@ from moss_engine.endpoints.bodies import (
     without_effect,
 )
 from moss_engine.endpoints.chat import ChatBody
-from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
+from moss_engine.endpoints.errors import ApiError, of_failure
 from moss_engine.endpoints.sound import from_base64
 from moss_engine.endpoints.speech import SpeechBody
 from moss_engine.endpoints.tool import Say
-from tests.ui.page_support import INFO, FakeService, Script, until
-
-SAMPLING = INFO.sampling
-HOT, NARROW = replace(SAMPLING.text, temperature=3.0), replace(SAMPLING.text, top_p=0.0)
-
-
-@pytest.mark.parametrize(
-    ("sampling", "sentence"),
-    [
-        (replace(SAMPLING, text=HOT), "temperature is 3; give a number from 0 to 2."),
-        (replace(SAMPLING, text=NARROW), "top_p is 0; give a number from 0.01 to 1."),
-    ],
-)
-def test_a_sentence_names_the_field_that_the_program_sent(sampling, sentence):
-    with pytest.raises(ParameterError) as caught:
-        check_sampling(sampling)
-    refusal = of_moss(caught.value)
-    assert (refusal.message, refusal.param) == (sentence, sentence.partition(" ")[0])
+from tests.ui.page_support import FakeService, Script, until
 
 
 def test_long_names_of_fields_are_not_repeated_whole():

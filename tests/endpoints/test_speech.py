@@ -133,11 +133,6 @@ def test_without_a_seed_every_reply_has_its_own(client, service):
     assert first != second
 
 
-def test_a_missing_field_is_named(url):
-    error = httpx.post(f"{url}/v1/audio/speech", json={"model": MODEL}).json()["error"]
-    assert error["param"] == "input" and error["message"] == "input is missing; send it."
-
-
 @pytest.mark.parametrize(
     ("raised", "kind", "status", "retry"),
     [
@@ -179,16 +174,6 @@ def test_models_and_voices_are_listed(client, url):
         client.models.retrieve("gpt-image-1")
     voices = httpx.get(f"{url}/v1/audio/voices").json()["data"]
     assert [voice["id"] for voice in voices] == ["default"] and voices[0]["default"]
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [("GET", "embeddings", 404), ("GET", "audio/speech", 405), ("POST", "models", 405)],
-)
-def test_what_is_not_there_is_said_in_the_same_shape(url, method, path, status):
-    answer = httpx.request(method, f"{url}/v1/{path}")
-    assert answer.status_code == status
-    assert "docs/api.md lists what there is" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -82,11 +82,6 @@ class Usage:
         return self.prompt + self.sampled
 
     @property
-    def text(self) -> int:
-        """Of what was sampled."""
-        return max(0, self.sampled - self.audio)
-
-    @property
     def heard(self) -> int:
         """Rows of the prompt that are speech."""
         return sum(
@@ -109,7 +104,7 @@ class Usage:
 
     @property
     def answered(self) -> dict[str, int]:
-        return {"audio_tokens": self.audio, "text_tokens": self.text}
+        return {"audio_tokens": self.audio, "text_tokens": max(0, self.sampled - self.audio)}
 
 
 class Answer(Protocol):

@@ -153,11 +153,10 @@ class Connection:
                 await asyncio.sleep(0)  # others have a turn after each of a thousand small events
 
     async def _greet(self) -> None:
-        detector = await self._listening.detector()
-        if detector is None:
+        try:
+            self._listening.find(await self._listening.detector())
+        except MossError:  # which is told to who asks for it
             self._responses.session = replace(self._responses.session, detection=None)
-        else:
-            self._listening.find(detector)
         await self._update("session.created", self._settings)
 
     async def _take(self, said: str | bytes | np.ndarray) -> None:
@@ -230,14 +229,8 @@ class Connection:
             await self._emit("conversation.item.deleted", item_id=event.item_id)
 
     async def _update(self, told: str, said: dict[str, Any], event_id: str | None = None) -> None:
-        ignored, refused = await self._settle(said)
-        await self._emit(told, session=self._value(), **warning(ignored))
-        for error in refused:
-            await self._refuse(error, event_id)
-
-    async def _settle(self, said: dict[str, Any]) -> tuple[list[str], list[ApiError]]:
-        """Take what a client says of the session, as far as it can be had; the fields without
-        effect, and what is wrong with others."""
+        """Take what a client says of the session, as far as it can be had; what holds is told, and
+        what is wrong with other fields."""
         before = self._responses.session
         session, ignored, refused = settled(self._server, before, said)
         if self._wire.plays and session.sounds_as != "audio/pcm":
@@ -246,7 +239,7 @@ class Connection:
         detector = None
         if session.detection is not None:
             try:
-                detector = await self._listening.detector(needed=True)
+                detector = await self._listening.detector()
             except MossError as error:
                 refused.append(of_moss(error, "session.audio.input.turn_detection"))
                 session = replace(session, detection=None)
@@ -258,7 +251,11 @@ class Connection:
             self._decoder = Decoder(law, RATE_HZ) if law else None
         if session.idle_s is not None and self._idling is None:
             self._idling = asyncio.create_task(self._ask_when_idle())
-        return ignored, refused
+        info = self._server.info
+        value = session.value(info.voices, info.recogniser)
+        await self._emit(told, session=value, **warning(ignored))
+        for error in refused:
+            await self._refuse(error, event_id)
 
     async def _ask_when_idle(self) -> None:
         """After the session's `idle_s` of silence behind an answer somebody is asked for a word."""
@@ -382,13 +379,7 @@ class Connection:
                 400, f"The item has {made} ms of answered sound; give audio_end_ms up to that.",
                 "invalid_value", param="audio_end_ms",
             )  # fmt: skip
-        item.cut(num_samples, info)
-        place = {"item_id": item.id, "content_index": 0}
-        await self._emit("conversation.item.truncated", **place, audio_end_ms=event.audio_end_ms)
-
-    def _value(self) -> dict[str, Any]:
-        info = self._server.info
-        return self._responses.session.value(info.voices, info.recogniser)
+        await self._responses.cut(item, num_samples, event.audio_end_ms)
 
     async def _refuse(self, error: ApiError, event_id: str | None) -> None:
         self._server.refused(error)

@@ -130,9 +130,12 @@ class AudioInput(OpenBody):
     transcription: Transcription | None = None
 
 
-class AudioOutput(OpenBody):
+class ResponseOutput(OpenBody):
     format: Format | None = None
     voice: str | None = None
+
+
+class AudioOutput(ResponseOutput):
     speed: Annotated[float, Field(gt=0, le=4)] | None = None
 
 
@@ -210,11 +213,6 @@ ItemFields = Annotated[
     | Annotated[OutputFields, Tag("<function_call_output>")],
     told_by("type"),
 ]
-
-
-class ResponseOutput(OpenBody):
-    format: Format | None = None
-    voice: str | None = None
 
 
 class ResponseAudio(OpenBody):

@@ -18,7 +18,6 @@ from moss_engine.api.errors import (
     AudioEmptyError,
     AudioLongError,
     BusyError,
-    MissingPackageError,
     MossError,
     UnsupportedModeError,
 )
@@ -73,18 +72,13 @@ class Listening:
     def follower(self) -> Follower:
         return self.floor.follower
 
-    async def detector(self, *, needed: bool = False) -> Detector | None:
-        """What finds turns, or None; if it is `needed`, the reason is raised instead."""
-        try:
-            if not self._server.info.hears:
-                raise UnsupportedModeError(
-                    f"The model {self._server.model!r} takes no speech; set turn_detection to null."
-                )
-            return await asyncio.to_thread(load_detector)
-        except (UnsupportedModeError, MissingPackageError):
-            if needed:
-                raise
-            return None
+    async def detector(self) -> Detector:
+        """What finds turns; raises UnsupportedModeError or MissingPackageError where none can."""
+        if not self._server.info.hears:
+            raise UnsupportedModeError(
+                f"The model {self._server.model!r} takes no speech; set turn_detection to null."
+            )
+        return await asyncio.to_thread(load_detector)
 
     def find(self, detector: Detector | None) -> None:
         """Turns, as the session says how; None lets the client commit them."""

@@ -391,12 +391,15 @@ class Responses:
         played, saying = self._wire.hush(), self.saying
         if played is None or saying is None:
             return
-        item, info = saying.item, self.server.info
+        item = saying.item
         if item in self.talk.items and played < item.num_samples:
-            item.cut(played, info)
-            ms = played * 1000 // info.sample_rate_hz
-            place = {"item_id": item.id, "content_index": 0}
-            await self.emit("conversation.item.truncated", **place, audio_end_ms=ms)
+            await self.cut(item, played, played * 1000 // self.server.info.sample_rate_hz)
+
+    async def cut(self, item: Item, num_samples: int, ms: int) -> None:
+        """No more of an answer was heard than so many samples, or milliseconds as it is told."""
+        item.cut(num_samples, self.server.info)
+        place = {"item_id": item.id, "content_index": 0}
+        await self.emit("conversation.item.truncated", **place, audio_end_ms=ms)
 
     def turn_over(self, item: Item) -> None:
         """A turn that was found by the service was understood: it is answered when its time comes,

@@ -79,9 +79,7 @@ class Session:
         session = self._answering(fields, fields.audio and fields.audio.output)
         return replace(session, metadata=fields.metadata)
 
-    def _answering(
-        self, fields: AnswerFields, sound: AudioOutput | ResponseOutput | None
-    ) -> Session:
+    def _answering(self, fields: AnswerFields, sound: ResponseOutput | None) -> Session:
         said = fields.output_modalities
         session = self._with(
             speaks=said and "audio" in said,

@@ -180,8 +180,8 @@ def _refusing(server: Server) -> Callable[[Request, Exception], Awaitable[Respon
                 f"There is nothing at {place[:80]!r}; docs/api.md lists what there is.",
                 "not_found" if error.status_code == 404 else "method_not_allowed",
             )
-        refusal = of_moss(error) if isinstance(error, MossError) else error
-        assert isinstance(refusal, ApiError)
+        assert isinstance(error, MossError | ApiError)
+        refusal = of_moss(error)
         server.refused(refusal)
         return refusal.response()
 

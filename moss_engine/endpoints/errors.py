@@ -59,9 +59,11 @@ class ApiError(Exception):
         return JSONResponse({"error": self.value()}, self.status, headers)
 
 
-def of_moss(error: MossError, param: str | None = None) -> ApiError:
-    """A refusal of the service; `param` is the field that the input came in. OpenAI's clients take
-    400 for what was sent wrongly."""
+def of_moss(error: MossError | ApiError, param: str | None = None) -> ApiError:
+    """A refusal of the service, or one that is told already; `param` is the field that the input
+    came in. OpenAI's clients take 400 for what was sent wrongly."""
+    if isinstance(error, ApiError):
+        return error
     status = 400 if error.http_status == 422 else error.http_status
     first, space, rest = str(error).partition(" ")
     field = FIELDS.get(first)

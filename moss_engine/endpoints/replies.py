@@ -142,7 +142,7 @@ async def answered(
                         begun = True
                         yield part
         except (MossError, ApiError) as error:
-            refusal = of_moss(error, param) if isinstance(error, MossError) else error
+            refusal = of_moss(error, param)
             if not begun or (last := answer.failed(refusal)) is None:
                 raise refusal from None
             yield last

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -18,10 +18,11 @@ from moss_engine.endpoints.bodies import (
     MAX_SOUND_BYTES,
     Language,
     OpenBody,
+    parse_value,
     read_form,
     without_effect,
 )
-from moss_engine.endpoints.errors import ApiError, of_moss, of_validation
+from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.replies import (
     EVENT_STREAM,
     server_sent,
@@ -127,7 +128,4 @@ async def _read_form(request: Request) -> tuple[TranscriptionBody, bytes]:
             fields.setdefault(name[:-2], []).append(value)
         elif name != "file":
             fields[name] = value
-    try:
-        return TranscriptionBody.model_validate(fields), data
-    except ValidationError as error:
-        raise of_validation(error) from None
+    return parse_value(fields, TranscriptionBody), data

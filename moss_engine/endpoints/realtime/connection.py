@@ -177,9 +177,7 @@ class Connection:
         except ValidationError as error:
             name = await beside_if_large(event_id_of, said)
             await self._refuse(of_validation(error), name)
-        except ApiError as error:
-            await self._refuse(error, event_id)
-        except MossError as error:
+        except (ApiError, MossError) as error:
             await self._refuse(of_moss(error), event_id)
 
     async def _act(self, event: Any) -> None:

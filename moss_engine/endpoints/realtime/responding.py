@@ -106,7 +106,7 @@ class Answer:
                     finished = await self._follow()
                 status, details = self._end(finished)
         except (MossError, ApiError) as error:
-            refusal = of_moss(error) if isinstance(error, MossError) else error
+            refusal = of_moss(error)
             self._server.refused(refusal)
             details = {"type": "failed", "error": refusal.value()}
         self.item.status = "completed" if status == "completed" else "incomplete"

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import numpy as np
 import openai
 
+from moss_engine.audio.pcm import to_pcm16
 from tests.endpoints.endpoint_support import MODEL
-from tests.ui.page_support import PATIENCE_S
+from tests.ui.page_support import PATIENCE_S, signal
 
 MANUAL = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+QUESTION = to_pcm16(signal(1.0))
+
+
+def pcm_of(events: list) -> np.ndarray:
+    deltas = [e.delta for e in events if e.type == "response.output_audio.delta"]
+    return np.frombuffer(b"".join(map(base64.b64decode, deltas)), "<i2")
+
+
+def base64_of(pcm: np.ndarray) -> str:
+    return base64.b64encode(pcm.astype("<i2").tobytes()).decode()
 
 
 @asynccontextmanager
@@ -45,6 +58,11 @@ async def until(connection, *kinds: str) -> list:
 
     await asyncio.wait_for(follow(), PATIENCE_S)
     return events
+
+
+async def send(connection, pcm: np.ndarray, block: int = 4800) -> None:
+    for start in range(0, len(pcm), block):
+        await connection.input_audio_buffer.append(audio=base64_of(pcm[start : start + block]))
 
 
 async def write(connection, text: str = "How are you?") -> str:

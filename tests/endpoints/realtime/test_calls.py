@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.endpoints.endpoint_support import running
-from tests.endpoints.realtime.test_realtime import QUESTION
+from tests.endpoints.realtime.realtime_support import MANUAL, QUESTION
 from tests.ui.page_support import PATIENCE_S, Script, soon
 
 aiortc = pytest.importorskip("aiortc")
@@ -85,8 +85,7 @@ def call(url):
 
 
 async def test_a_call_hears_and_speaks(call, service):
-    settings = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
-    async with call({**settings, "instructions": "Be brief."}) as caller:
+    async with call({**MANUAL, "instructions": "Be brief."}) as caller:
         created = await caller.until("session.created")
         assert created["session"]["instructions"] == "Be brief."
         caller.mic.push(QUESTION.astype("<i2").tobytes())

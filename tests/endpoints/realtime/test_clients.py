@@ -25,8 +25,16 @@ from moss_engine.talk.answer import Say
 from moss_engine.talk.modes import talking_modes
 from moss_engine.talk.service import TalkingService
 from tests.endpoints.endpoint_support import running
-from tests.endpoints.realtime.realtime_support import MANUAL, ask, connected, respond, until, write
-from tests.endpoints.realtime.test_realtime import QUESTION, base64_of, pcm_of
+from tests.endpoints.realtime.realtime_support import (
+    MANUAL,
+    QUESTION,
+    ask,
+    base64_of,
+    connected,
+    pcm_of,
+    respond,
+    until,
+)
 from tests.talk.talk_support import READER, Written
 from tests.ui.page_support import INFO, PATIENCE_S, FakeService, Script, signal
 
@@ -48,8 +56,7 @@ async def test_what_clients_set_at_first_is_taken(connect, settings, warnings, v
         eagerness = (said.get("turn_detection") or {}).get("eagerness", "auto")
         assert found is None or found.eagerness == eagerness
         assert session.instructions == settings.get("instructions", "")
-        await connection.send({"type": "response.create"})
-        assert (await until(connection, "response.done", "error"))[-1].type == "response.done"
+        assert (await respond(connection))[-1].type == "response.done"
 
 
 async def test_one_field_that_cannot_be_had_leaves_the_others(connect):
@@ -78,15 +85,11 @@ async def test_a_reply_is_made_by_instructions_before_anything_was_said(connect,
     async with connect({**MANUAL, "instructions": "You are kind."}) as connection:
         for instructions in ("Greet the user.", "Say that it rains."):
             asked = {"instructions": instructions, "metadata": {"client_event_id": "1"}}
-            await connection.send({"type": "response.create", "response": asked})
-            done = (await until(connection, "response.done"))[-1].response
+            done = (await respond(connection, response=asked))[-1].response
             assert done.status == "completed" and done.metadata == {"client_event_id": "1"}
             said = [message.content for message in service.requests[-1].messages]
             assert said[0] == Text("You are kind.") and said[-1] == Text(instructions)
-        await write(connection)
-        asked = {"instructions": "Be brief."}
-        await connection.send({"type": "response.create", "response": asked})
-        await until(connection, "response.done")
+        await ask(connection, response={"instructions": "Be brief."})
         first, *_, last = service.requests[-1].messages
         assert first.content == Text("Be brief.") and last.content == Text("How are you?")
 
@@ -97,11 +100,8 @@ async def test_small_talk_greets_whoever_asks_it_to(service):
     small = FakeService(Script(seconds=0.4, rtf=0.02), replace(INFO, modes=fixed))
     with running(small) as url:
         async with connected(url) as connection:
-            item = {
-                "type": "message",
-                "role": "system",
-                "content": [{"type": "input_text", "text": "x"}],
-            }
+            content = [{"type": "input_text", "text": "x"}]
+            item = {"type": "message", "role": "system", "content": content}
             await connection.send({"type": "conversation.item.create", "item": item})
             told = (await until(connection, "conversation.item.added"))[-1]
             assert told.model_extra["warnings"] == ["system"]

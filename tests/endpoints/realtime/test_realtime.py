@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
 import json
 import re
@@ -25,7 +24,17 @@ from moss_engine.endpoints.realtime import conversation, listening
 from moss_engine.endpoints.realtime.connection import Connection, converse
 from moss_engine.endpoints.server import Server
 from tests.endpoints.endpoint_support import MODEL
-from tests.endpoints.realtime.realtime_support import MANUAL, ask, respond, until, write
+from tests.endpoints.realtime.realtime_support import (
+    MANUAL,
+    QUESTION,
+    ask,
+    base64_of,
+    pcm_of,
+    respond,
+    send,
+    until,
+    write,
+)
 from tests.ui.page_support import INFO, PATIENCE_S, RATE_HZ, FakeReply, Script, signal, soon
 
 SPOKEN = [
@@ -34,20 +43,10 @@ SPOKEN = [
     "response.output_audio_transcript.done", "response.content_part.done",
     "response.output_item.done", "conversation.item.done", "response.done",
 ]  # fmt: skip
-QUESTION = to_pcm16(signal(1.0))
 NUM_FLOOD = 2000
 TABLES = Path(__file__).parents[1] / "bodies.json"
 WRONG = json.loads(TABLES.read_text(encoding="utf-8"))["wrong events"]
 """Events, which field is wrong, and a pattern of the sentence that says so."""
-
-
-def pcm_of(events: list) -> np.ndarray:
-    deltas = [e.delta for e in events if e.type == "response.output_audio.delta"]
-    return np.frombuffer(b"".join(map(base64.b64decode, deltas)), "<i2")
-
-
-def base64_of(pcm: np.ndarray) -> str:
-    return base64.b64encode(pcm.astype("<i2").tobytes()).decode()
 
 
 @pytest.mark.parametrize(
@@ -93,9 +92,7 @@ async def test_a_question_is_answered_by_text(connect, service):
 
 async def test_audio_is_committed_by_hand(connect, service):
     async with connect(MANUAL) as connection:
-        for start in range(0, len(QUESTION), 4800):
-            block = QUESTION[start : start + 4800]
-            await connection.input_audio_buffer.append(audio=base64_of(block))
+        await send(connection, QUESTION)
         await connection.input_audio_buffer.commit()
         events = await until(connection, "conversation.item.done")
         assert [event.type for event in events] == [
@@ -197,7 +194,7 @@ async def test_noise_behind_an_answer_does_not_ask_again(connect, service, monke
     async with connect(MANUAL) as connection:
         await ask(connection)
         monkeypatch.setattr(service, "encode", not_understood)
-        await connection.input_audio_buffer.append(audio=base64_of(np.ones(9600, np.int16)))
+        await send(connection, np.ones(9600, np.int16))
         await connection.input_audio_buffer.commit()
         await until(connection, "conversation.item.input_audio_transcription.failed")
         await connection.response.create()

@@ -14,14 +14,11 @@ from moss_engine.endpoints.realtime.conversation import Item
 from moss_engine.endpoints.realtime.listening import Listening
 from moss_engine.endpoints.realtime.wire import RATE_HZ
 from tests.audio.test_turn_taking import SAMPLE
-from tests.endpoints.realtime.realtime_support import MANUAL, until
-from tests.endpoints.realtime.test_realtime import base64_of, lingering_behind
+from tests.endpoints.realtime.realtime_support import MANUAL, send, until, write
+from tests.endpoints.realtime.test_realtime import lingering_behind
 from tests.ui.page_support import CODE_SAMPLES, IDS, INFO, Row, Script, soon
 
 pytest.importorskip("silero_vad")
-WRITTEN = {
-    "type": "message", "role": "user", "content": [{"type": "input_text", "text": "And this?"}]
-}  # fmt: skip
 PAUSE = np.zeros(round(1.5 * RATE_HZ), np.int16)
 
 
@@ -31,11 +28,6 @@ def said() -> np.ndarray:
     wave, rate_hz = soundfile.read(SAMPLE, dtype="int16")
     assert rate_hz == RATE_HZ
     return np.concatenate([wave, PAUSE])
-
-
-async def send(connection, pcm: np.ndarray, block: int = 4800) -> None:
-    for start in range(0, len(pcm), block):
-        await connection.input_audio_buffer.append(audio=base64_of(pcm[start : start + block]))
 
 
 async def test_a_turn_is_found_understood_and_answered(connect, service, said):
@@ -99,8 +91,7 @@ async def found_and_asked_for(connection, said, begun) -> None:
     await until(connection, "conversation.item.done")
     assert await soon(begun.is_set)
     await connection.response.create()
-    await connection.conversation.item.create(item=WRITTEN)
-    await until(connection, "conversation.item.done")
+    await write(connection, "And this?")
 
 
 async def test_a_turn_that_is_asked_for_while_it_is_recognised_is_answered_once(
@@ -125,8 +116,7 @@ async def test_a_response_that_waits_for_its_turn_to_be_recognised_is_cancelled_
         await connection.response.cancel()
         assert (await until(connection, "response.done"))[-1].response.status == "cancelled"
         may.set()
-        await connection.conversation.item.create(item=WRITTEN)
-        await until(connection, "conversation.item.done")
+        await write(connection, "And this?")
         assert service.requests == []
 
 

@@ -15,8 +15,8 @@ from moss_engine.audio import turn_judge
 from moss_engine.endpoints.realtime.wire import RATE_HZ
 from tests.audio.test_turn_taking import SAMPLE
 from tests.endpoints.endpoint_support import running
-from tests.endpoints.realtime.realtime_support import connected, respond, until, write
-from tests.endpoints.realtime.test_talking import PAUSE, send
+from tests.endpoints.realtime.realtime_support import connected, respond, send, until, write
+from tests.endpoints.realtime.test_talking import PAUSE
 from tests.ui.page_support import INFO, FakeService, Script, soon
 
 pytest.importorskip("silero_vad")

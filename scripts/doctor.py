@@ -28,17 +28,11 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.models.layout import FORMATS as BITS
 from moss_engine.models.layout import bits_of_format
 from moss_engine.runtime.cuda.weights import Float8, num_bytes
-from moss_engine.runtime.make import require_compiler
+from moss_engine.runtime.make import FLOAT8, require_compiler
 from moss_engine.runtime.memory import RESERVE_BYTES, free_bytes, kv_row_bytes
 from scripts.command import make_parser, run_command
 
-FORMATS = {
-    "bfloat16": Float8.NONE,
-    "float8": Float8.TRUNK,
-    "float8-all": Float8.ALL,
-    "int8": Float8.NONE,
-    "int4": Float8.NONE,
-}
+FORMATS = ("bfloat16", *FLOAT8, *BITS)
 WORKSPACE_BYTES = 400_000_000
 """What the codec needs beside its weights while it runs."""
 SMALLEST_KV_ROWS = 2048
@@ -76,9 +70,10 @@ def _values(shape: tuple[int, ...]) -> int:
 def fits(model: ModelConfig, free: int, codec: int) -> list[Fit]:
     """What each format leaves for KV in `free` bytes beside a codec."""
     found = []
-    for dtype, float8 in FORMATS.items():
+    for dtype in FORMATS:
         try:
             bits = bits_of_format(model, dtype) if dtype in BITS else None
+            float8 = FLOAT8.get(dtype, Float8.NONE)
             weights = num_bytes(model, torch.bfloat16, float8, bits)
         except ConfigError:  # sizes that this format cannot have
             continue

@@ -28,7 +28,7 @@ from moss_engine.runtime.memory import TO_FIT_WITH_DTYPE, kv_row_bytes, require_
 from moss_engine.runtime.sampler import LogitsRuntime
 
 # Number formats in which some linear layers are float8 and all else is bfloat16.
-_FLOAT8 = {"float8": Float8.TRUNK, "float8-all": Float8.ALL}
+FLOAT8 = {"float8": Float8.TRUNK, "float8-all": Float8.ALL}
 
 
 def make_runtime(config: EngineConfig) -> Runtime:
@@ -142,7 +142,7 @@ def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | s
                 f"{torch.cuda.get_device_name(device)} has no bfloat16; use --dtype float32."
             )
         return torch.float32 if config.dtype == "float32" else torch.bfloat16
-    if config.dtype in _FLOAT8:
+    if config.dtype in FLOAT8:
         raise ConfigError(
             f"--dtype {config.dtype} runs on a GPU only; use int8 or float32, or --device cuda."
         )
@@ -209,7 +209,7 @@ def _load_cuda_runtime(config: EngineConfig, limits: Limits, device: torch.devic
         limits,
         device=device,
         dtype=torch.bfloat16,
-        float8=_FLOAT8.get(config.dtype, Float8.NONE),
+        float8=FLOAT8.get(config.dtype, Float8.NONE),
         bits=gpu_bits(config, ModelConfig.from_file(config.checkpoint / "config.json")),
         kv_int8=config.kv_cache_dtype == "int8",
     )
@@ -260,7 +260,7 @@ def _require_memory(
     dtype: torch.dtype | str,
 ) -> None:
     if device.type == "cuda" and dtype is torch.bfloat16:
-        float8 = _FLOAT8.get(config.dtype, Float8.NONE)
+        float8 = FLOAT8.get(config.dtype, Float8.NONE)
         weight_bytes = num_bytes(model, torch.bfloat16, float8, gpu_bits(config, model))
     else:
         num_weights = sum(math.prod(shape) for shape in expected_tensors(model).values())

@@ -20,8 +20,8 @@ from moss_engine.models.checkpoint import FILE_NAME, save_tensors  # noqa: E402
 from moss_engine.models.config import MODEL_TYPE, ModelConfig  # noqa: E402
 from moss_engine.models.float8 import SCALES_NAME, row_scales  # noqa: E402
 from moss_engine.runtime.base import ScheduledBatch  # noqa: E402
-from moss_engine.runtime.cuda.weights import Float8, allocate, fill  # noqa: E402
-from moss_engine.runtime.make import make_runtime  # noqa: E402
+from moss_engine.runtime.cuda.weights import allocate, fill  # noqa: E402
+from moss_engine.runtime.make import FLOAT8, make_runtime  # noqa: E402
 from tests.fixtures.make_tiny_checkpoint import make_config, make_tensors  # noqa: E402
 from tests.runtime.cuda.cuda_support import Reference, random_rows, relative_error, share  # noqa: E402
 
@@ -60,9 +60,7 @@ def test_float8_out_of_a_quantised_checkpoint(tmp_path: Path) -> None:
     for dtype in ("float8", "float8-all"):
         runtime = make_runtime(replace(options, dtype=dtype))
         assert runtime.info.dtype == "float8"
-        weights = allocate(
-            model, torch.bfloat16, GPU, {"float8": Float8.TRUNK, "float8-all": Float8.ALL}[dtype]
-        )
+        weights = allocate(model, torch.bfloat16, GPU, FLOAT8[dtype])
         fill(weights, model, tensors.items(), scales)
         reference = Reference(weights, model)
         for end in (1, 2, 3, 20):

@@ -67,10 +67,8 @@ def initialise(model: MossSpeech) -> None:
     depth = model.config.num_layers
     for name, weight in model.named_parameters():
         if weight.ndim == 2:
-            nn.init.normal_(
-                weight,
-                std=0.02 / (2 * depth) ** 0.5 if "o_proj" in name or "down_proj" in name else 0.02,
-            )
+            adds = "o_proj" in name or "down_proj" in name
+            nn.init.normal_(weight, std=0.02 / (2 * depth) ** 0.5 if adds else 0.02)
 
 
 class LossOf(nn.Module):

@@ -190,10 +190,8 @@ class Teacher:
             if end == 0:
                 raise UnusablePromptError("silent")
             codes = (end - first) // SAMPLES_PER_CODE
-            shift_s, begin_s = (
-                ONSET_S + first / SAMPLE_RATE_HZ,
-                sum(map(len, waves)) / SAMPLE_RATE_HZ,
-            )
+            shift_s = ONSET_S + first / SAMPLE_RATE_HZ
+            begin_s = sum(map(len, waves)) / SAMPLE_RATE_HZ
             for start_s in word_starts_s(sound.durations, words.word_begins):
                 starts.append(begin_s + max(0.0, start_s - shift_s))
             sounds.append(sound)

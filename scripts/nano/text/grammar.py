@@ -46,10 +46,8 @@ class Grammar:
     def __init__(self, sources: Path, rng: random.Random):
         self.rng = rng
         self.slots = figures(rng)
-        counts, common = (
-            word_counts(sources),
-            {word: i for i, word in enumerate(scowl_words(sources, 50))},
-        )
+        counts = word_counts(sources)
+        common = {word: i for i, word in enumerate(scowl_words(sources, 50))}
         kinds: dict[str, dict[str, None]] = {kind: {} for kind in KINDS.values()}
         verbs: dict[str, None] = {}
         adjectives: dict[str, None] = {}
@@ -69,10 +67,8 @@ class Grammar:
             kind: sorted(words, key=common.__getitem__)
             for kind, words in {**kinds, "wn_adj": adjectives}.items()
         }
-        exceptions = [
-            line.split()
-            for line in (sources / "usr/share/wordnet/verb.exc").read_text().splitlines()
-        ]
+        text = (sources / "usr/share/wordnet/verb.exc").read_text()
+        exceptions = [line.split() for line in text.splitlines()]
         irregular = {base for _, base, *_ in exceptions}
         self.doubled = {base for form, base, *_ in exceptions if form == f"{base}{base[-1]}ed"}
         self.verbs = [v for v in verbs if v in IRREGULAR or v in self.doubled or v not in irregular]
@@ -97,9 +93,8 @@ class Grammar:
             words = self.words[name]
             return words[int(len(words) * rng.random() ** 1.7)]
         if name in ("plural", "plurals", "Plur", "Plural"):
-            word = self.plural(
-                self._slot(rng.choice(("artifact", "animal", "person", "plant", "object")))
-            )
+            kind = rng.choice(("artifact", "animal", "person", "plant", "object"))
+            word = self.plural(self._slot(kind))
             return word.capitalize() if name[0] == "P" else word
         if name in ("vt", "vtd", "vtp", "ving"):
             return self._verb(rng.choice(self.verbs), name)

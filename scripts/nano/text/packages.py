@@ -40,6 +40,8 @@ _SENTENCE = re.compile(
     r"(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\be\.g\.)(?<=[.!?])\s+(?=[\"“A-Z])"
 )
 _PLAIN = re.compile(r"[A-Z\"][A-Za-z ,;:'\"?!\-().]+[.?!]\"?")
+_CODE = re.compile(r"\w\.\w|[A-Z]{6,}|\(\)|[a-z][A-Z]")
+_QUOTES = str.maketrans("’“”", '\'""')
 _BLOCKS = re.compile(r"<(?:p|dd|li)\b[^>]*>(.*?)</(?:p|dd|li)>", re.S)
 
 
@@ -70,22 +72,16 @@ class Sense:
 
 def wordnet_senses(root: Path) -> Iterator[Sense]:
     for part in ("noun", "verb", "adj", "adv"):
-        for line in (
-            package_file(root, f"share/wordnet/data.{part}")
-            .read_text(encoding="latin-1")
-            .splitlines()
-        ):
+        text = package_file(root, f"share/wordnet/data.{part}").read_text(encoding="latin-1")
+        for line in text.splitlines():
             if line.startswith(" "):
                 continue
             data, _, gloss = line.partition(" | ")
             fields = data.split()
-            words = tuple(
-                re.sub(r"\(.*\)", "", w).replace("_", " ")
-                for w in fields[4 : 4 + 2 * int(fields[3], 16) : 2]
-            )
-            definition = (
-                re.sub(r"\s*\([^()]*\)", "", gloss.split('"')[0]).split(";")[0].strip(" ;:,")
-            )
+            written = fields[4 : 4 + 2 * int(fields[3], 16) : 2]
+            words = tuple(re.sub(r"\(.*\)", "", w).replace("_", " ") for w in written)
+            plain = re.sub(r"\s*\([^()]*\)", "", gloss.split('"')[0])
+            definition = plain.split(";")[0].strip(" ;:,")
             examples = tuple(re.findall(r'"([^"]+)"', gloss))
             yield Sense(words, part, fields[1], definition, examples, " + 08 00" in data)
 
@@ -93,9 +89,8 @@ def wordnet_senses(root: Path) -> Iterator[Sense]:
 def word_counts(root: Path) -> dict[str, int]:
     """How often a word was tagged in WordNet's corpus, as any part of speech."""
     counts: dict[str, int] = {}
-    for line in (
-        package_file(root, "share/wordnet/cntlist.rev").read_text(encoding="latin-1").splitlines()
-    ):
+    text = package_file(root, "share/wordnet/cntlist.rev").read_text(encoding="latin-1")
+    for line in text.splitlines():
         key, _, count = line.split()
         word = key.partition("%")[0].replace("_", " ")
         counts[word] = counts.get(word, 0) + int(count)
@@ -183,18 +178,9 @@ def manual_sentences(root: Path) -> Iterator[str]:
         for block in _BLOCKS.findall(text):
             if "<p" in block or "<li" in block:
                 continue
-            plain = html.unescape(re.sub(r"<[^>]+>", "", block))
-            plain = (
-                re.sub(r"\s+", " ", plain)
-                .replace("’", "'")
-                .replace("“", '"')
-                .replace("”", '"')
-                .strip()
-            )
-            for sentence in _split(plain):
-                if _PLAIN.fullmatch(sentence) and not re.search(
-                    r"\w\.\w|[A-Z]{6,}|\(\)|[a-z][A-Z]", sentence
-                ):
+            plain = html.unescape(re.sub(r"<[^>]+>", "", block)).translate(_QUOTES)
+            for sentence in _split(re.sub(r"\s+", " ", plain).strip()):
+                if _PLAIN.fullmatch(sentence) and not _CODE.search(sentence):
                     yield sentence
 
 

@@ -120,26 +120,16 @@ def _definitions(sources: Path, rng: random.Random) -> Iterator[str]:
     rng.shuffle(senses)
     for sense in sorted(senses, key=lambda s: -min(counts.get(s.words[0].lower(), 0), 3)):
         word, meaning = sense.words[0], sense.definition
-        yield _as_sentence(
-            rng.choice(
-                (
-                    f"{word}, {meaning}",
-                    meaning,
-                    meaning,
-                    f"{word} means {meaning}",
-                    f"{word}: {meaning}",
-                )
-            )
-        )
+        named = (f"{word}, {meaning}", f"{word} means {meaning}", f"{word}: {meaning}")
+        yield _as_sentence(rng.choice((meaning, meaning, *named)))
 
 
 def _verses(sources: Path, rng: random.Random) -> Iterator[str]:
     verses = bible_verses(sources)
     rng.shuffle(verses)
     for verse in verses:
-        yield from (
-            _as_sentence(part) for part in re.split(r"(?<=[:;?!.])\s+", re.sub(r"[()]", "", verse))
-        )
+        parts = re.split(r"(?<=[:;?!.])\s+", re.sub(r"[()]", "", verse))
+        yield from map(_as_sentence, parts)
 
 
 def _carried(words: list[str], carriers: list[str], rng: random.Random) -> Iterator[str]:
@@ -158,12 +148,16 @@ def _plain(texts: Iterator[str]) -> Iterator[tuple[str, dict[int, str]]]:
         yield text, {}
 
 
+def _sure(texts: Iterator[str]) -> Iterator[tuple[str, dict[int, str]]]:
+    """Without words read wrongly."""
+    return _plain(text for text in texts if not _DOUBTFUL.search(text))
+
+
 def _random(texts: Iterator[str], rng: random.Random) -> Iterator[tuple[str, dict[int, str]]]:
-    """Sentences of books and manuals, which come in order, in random order; without words read
-    wrongly."""
-    found = [text for text in texts if not _DOUBTFUL.search(text)]
+    """Sentences of books and manuals, which come in order, in random order."""
+    found = list(_sure(texts))
     rng.shuffle(found)
-    return _plain(iter(found))
+    return iter(found)
 
 
 def _endless(sentence: Callable[[], str]) -> Iterator[str]:
@@ -190,10 +184,8 @@ def streams_of(
         "everyday": _plain(_endless(lambda: grammar.sentence("everyday"))),
         "talk": _plain(_endless(lambda: grammar.sentence("talk"))),
         "wordnet_examples": _random(_examples(sources), rng),
-        "definitions": _plain(
-            text for text in _definitions(sources, rng) if not _DOUBTFUL.search(text)
-        ),
-        "bible": _plain(text for text in _verses(sources, rng) if not _DOUBTFUL.search(text)),
+        "definitions": _sure(_definitions(sources, rng)),
+        "bible": _sure(_verses(sources, rng)),
         "novels": _random(novel_sentences(sources), rng),
         "manuals": _random(manual_sentences(sources), rng),
         "carriers": _plain(_carried(words, TABLES["carriers"], rng)),

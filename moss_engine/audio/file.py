@@ -39,18 +39,7 @@ UNKNOWN_FRAMES = 1 << 62
 """Length field of a stream that was written without seeking back, as libsndfile gives it."""
 
 _FORMATS = "WAV, FLAC, OGG, MP3 or AIFF"
-_CONTAINERS = (
-    b"RIFF",
-    b"RIFX",
-    b"RF64",
-    b"riff",
-    b"fLaC",
-    b"OggS",
-    b"FORM",
-    b"caff",
-    b".snd",
-    b"ID3",
-)
+_CONTAINERS = tuple(b"RIFF RIFX RF64 riff fLaC OggS FORM caff .snd ID3".split())
 _HEAD_BYTES = 4096
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,22 +60,26 @@ def has_voice(detector: Detector, wave: np.ndarray, sample_rate_hz: int) -> bool
     """Whether somebody speaks in float32 [samples]; looks no further than to the first word."""
     step = sample_rate_hz / RATE_HZ
     at_rate = np.interp(np.arange(0, len(wave), step), np.arange(len(wave)), wave)
-    pcm = np.clip(np.rint(at_rate * 32767), -32768, 32767).astype(np.int16)
-    listener, run = detector.open(), 0
-    for frame in pcm[: len(pcm) // FRAME_SAMPLES * FRAME_SAMPLES].reshape(-1, FRAME_SAMPLES):
-        run = run + 1 if listener.probability(frame) >= LIKELY else 0
+    run = 0
+    for probability in _probabilities(detector, at_rate):
+        run = run + 1 if probability >= LIKELY else 0
         if run >= VOICED_FRAMES:
             return True
     return False
 
 
+def _probabilities(detector: Detector, wave: np.ndarray) -> Iterator[float]:
+    """Of each whole frame of float [samples] at RATE_HZ."""
+    pcm, listener = np.clip(np.rint(wave * 32767), -32768, 32767).astype(np.int16), detector.open()
+    frames = pcm[: len(pcm) // FRAME_SAMPLES * FRAME_SAMPLES].reshape(-1, FRAME_SAMPLES)
+    return map(listener.probability, frames)
+
+
 def spoken_part(detector: Detector, wave: np.ndarray) -> slice:
     """Of float32 [samples] at RATE_HZ, all but what lies before the first word and behind the last
     one, in which a recogniser finds words that nobody said. All of it where nobody speaks."""
-    pcm = np.clip(np.rint(wave * 32767), -32768, 32767).astype(np.int16)
-    frames = pcm[: len(pcm) // FRAME_SAMPLES * FRAME_SAMPLES].reshape(-1, FRAME_SAMPLES)
-    listener = detector.open()
-    spoken = [at for at, f in enumerate(frames) if listener.probability(f) >= STILL_LIKELY]
+    probabilities = enumerate(_probabilities(detector, wave))
+    spoken = [at for at, probability in probabilities if probability >= STILL_LIKELY]
     if not spoken:
         return slice(0, len(wave))
     first = spoken[0] * FRAME_SAMPLES - round(BEFORE_S * RATE_HZ)

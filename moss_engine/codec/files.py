@@ -16,8 +16,9 @@ import pickle
 import re
 import zipfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import yaml
@@ -29,6 +30,9 @@ from moss_engine.models.checkpoint import FILE_NAME, check_tensors, load_tensors
 
 CONFIG_NAME = "config.json"
 AGAIN = "fetch the codec again."
+Sizes = TypeVar("Sizes", bound=Any)
+Place = tuple[str | int, ...]
+"""Keys and indices of nested mappings and lists."""
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -239,10 +243,27 @@ class _Resolver:
         return found[0] if len(found) == 1 and value.strip() == f"<{names[0]}>" else str(value)
 
 
-def find(tree: object, place: tuple[str, ...]) -> Any:
-    """The value at a place of nested mappings, or None."""
-    for key in place:
-        if not isinstance(tree, Mapping) or key not in tree:
-            return None
-        tree = tree[key]
+def find(tree: Any, place: Place) -> Any:
+    """The value at a place, or None."""
+    try:
+        for key in place:
+            tree = tree[key]
+    except (KeyError, IndexError, TypeError):
+        return None
     return tree
+
+
+def read_sizes(tree: Any, places: Mapping[str, Place], defaults: Sizes, path: Path) -> Sizes:
+    """`defaults`, a frozen dataclass, with what stands in the tree of `path` at the `places` of its
+    fields; raises CheckpointError for what is no value of a field's kind."""
+    found = {name: _frozen(find(tree, place)) for name, place in places.items()}
+    sizes = replace(defaults, **{name: v for name, v in found.items() if v is not None})
+    for name in unusable(vars(sizes), vars(defaults)):
+        raise CheckpointError(
+            f"{path} has {name} {getattr(sizes, name)!r}, which is unusable; {AGAIN}"
+        )
+    return sizes
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

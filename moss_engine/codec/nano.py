@@ -25,10 +25,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from moss_engine.api.errors import CheckpointError, ParameterError, UnsupportedModeError
 from moss_engine.codec.base import MOSS_MEL, MelSpec, Push, Window, check_codes
+from moss_engine.codec.convnext import Block
 from moss_engine.codec.device import on_host, on_lane, open_lane
 from moss_engine.codec.files import CONFIG_NAME, filled, read_config, unusable, write
 from moss_engine.codec.vocoder.make import make_vocoder, vocoder_mel
@@ -62,30 +62,6 @@ class FsqConfig:
     @property
     def samples_per_code(self) -> int:
         return self.frames_per_code * self.mel.hop_size
-
-
-class Block(nn.Module):
-    """Depthwise convolution, norm, MLP, residual; `look_ahead` of its taps lie in the future."""
-
-    def __init__(self, dim: int, kernel_size: int, mlp_ratio: int, look_ahead: int) -> None:
-        super().__init__()
-        self.look_ahead = look_ahead
-        self.look_back = kernel_size - 1 - look_ahead
-        self.depthwise = nn.Conv1d(dim, dim, kernel_size, groups=dim)
-        self.norm = nn.LayerNorm(dim)
-        self.widen = nn.Linear(dim, dim * mlp_ratio)
-        self.narrow = nn.Linear(dim * mlp_ratio, dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[batch, dim, steps] -> the same; zeros stand before the start and after the end."""
-        return self.forward_padded(pad(x, (self.look_back, self.look_ahead)))
-
-    def forward_padded(self, x: Tensor) -> Tensor:
-        """[batch, dim, look_back + steps + look_ahead] -> [batch, dim, steps]"""
-        steps = x.shape[-1] - self.look_back - self.look_ahead
-        hidden = self.norm(self.depthwise(x).transpose(1, 2))
-        hidden = self.narrow(nn.functional.gelu(self.widen(hidden)))
-        return x[..., self.look_back : self.look_back + steps] + hidden.transpose(1, 2)
 
 
 def _blocks(config: FsqConfig, dim: int, look_aheads: Iterable[int]) -> nn.Sequential:

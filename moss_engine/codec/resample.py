@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-import soxr
 import torch
 from torch import Tensor
 
@@ -31,6 +30,8 @@ def resample(
     cutoff = roll_off * min(old, new)  # in cycles per two common periods
     reach = math.ceil(zero_crossings * old / cutoff)
     if new * (2 * reach + old) > MAX_KERNEL_VALUES:
+        import soxr
+
         found = soxr.resample(wave.cpu().numpy(), from_hz, to_hz)
         return torch.from_numpy(found).to(wave.device)
     kernel = _kernel(old, new, reach, cutoff, zero_crossings).to(wave.device)  # [new, taps]

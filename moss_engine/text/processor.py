@@ -14,7 +14,6 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
 
 from moss_engine.api.errors import (
     CheckpointError,
@@ -98,14 +97,6 @@ AGAIN = "use files of one checkpoint."
 PUBLISHED_SOSP = "<|object_ref_start|>"
 
 
-class Tokenizer(Protocol):
-    special_ids: dict[str, int]
-
-    def encode(self, text: str) -> list[int]: ...
-    def open_decoder(self) -> TextDecoder: ...
-    def piece(self, text_id: int) -> str: ...
-
-
 FRAMES = 16
 """What stands around all texts, whose ids are kept."""
 
@@ -119,7 +110,7 @@ class Processor:
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        tokenizer: TextTokenizer,
         config: ModelConfig,
         modes: Modes,
         default_sampling: Sampling,

@@ -117,11 +117,7 @@ def _window_and_filters(device: torch.device) -> tuple[Tensor, Tensor]:
 CONFIG_NAME = "config.json"
 PREFIX = "encoder."
 TRAINING_ONLY = (
-    "embed_positions2.weight",
-    "ema_count",
-    "ema_weight",
-    "layer_norm.weight",
-    "layer_norm.bias",
+    "embed_positions2.weight ema_count ema_weight layer_norm.weight layer_norm.bias".split()
 )
 """Tensors under `encoder.` that training left behind; beside them, the layers above the codebook.
 """

@@ -154,6 +154,17 @@ class _Placeholder(ModuleType):
         return _Unavailable
 
 
+def snake_of(activation: Any) -> tuple[Tensor, Tensor]:
+    """Frequency and magnitude float [channels] of the Snake in the package's `Activation1d`: x +
+    magnitude * sin(frequency * x)^2."""
+    snake = activation.act
+    frequency = snake.alpha.detach()
+    magnitude = getattr(snake, "beta", snake.alpha).detach()
+    if snake.alpha_logscale:
+        frequency, magnitude = frequency.exp(), magnitude.exp()
+    return frequency, 1.0 / (magnitude + snake.no_div_by_zero)
+
+
 class FoldedActivation(nn.Module):
     """Upsampling by 2, Snake, downsampling by 2, for inference, from the package's `Activation1d`
     with trained weights.
@@ -171,12 +182,9 @@ class FoldedActivation(nn.Module):
 
     def __init__(self, activation: Any) -> None:
         super().__init__()
-        snake, up, down = activation.act, activation.upsample, activation.downsample.lowpass
-        frequency = snake.alpha.detach()
-        magnitude = getattr(snake, "beta", snake.alpha).detach()
-        if snake.alpha_logscale:
-            frequency, magnitude = frequency.exp(), magnitude.exp()
-        half = 0.5 / (magnitude + snake.no_div_by_zero)
+        up, down = activation.upsample, activation.downsample.lowpass
+        frequency, magnitude = snake_of(activation)
+        half = magnitude / 2
         channels = len(frequency)
         self.channels = channels
         self.up_edge: int = up.pad

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from moss_engine.api.errors import MissingPackageError
 from moss_engine.codec.device import Affine, Convolution, Format, Graph
+from moss_engine.codec.vocoder.bigvgan import snake_of
 
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of windows that graphs are made for; others run in the next larger one."""
@@ -79,11 +80,8 @@ class _Activation:
     network is cast to."""
 
     def __init__(self, activation: Any) -> None:
-        snake, up, down = activation.act, activation.upsample, activation.downsample.lowpass
-        frequency = snake.alpha.detach().float()
-        magnitude = getattr(snake, "beta", snake.alpha).detach().float()
-        if snake.alpha_logscale:
-            frequency, magnitude = frequency.exp(), magnitude.exp()
+        up, down = activation.upsample, activation.downsample.lowpass
+        frequency, magnitude = snake_of(activation)
         assert up.stride == down.stride == 2 and (up.pad_left, down.pad_left) == (15, 5), (
             "BigVGAN resamples by 2"
         )
@@ -91,7 +89,7 @@ class _Activation:
             (up.ratio * up.filter).float().flatten().contiguous(),
             down.filter.float().flatten(),
             (frequency / math.pi).contiguous(),
-            (1.0 / (magnitude + snake.no_div_by_zero)).contiguous(),
+            magnitude.contiguous(),
         )
 
     def __call__(

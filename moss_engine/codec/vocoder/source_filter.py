@@ -14,9 +14,10 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, pad
+from torch.nn.functional import pad
 
 from moss_engine.codec.base import MOSS_MEL
+from moss_engine.codec.convnext import Block
 
 OVERLAP = 4
 WINDOW_POWER = 1.5
@@ -88,8 +89,8 @@ MEL_MEAN, MEL_SCALE = -5.5, 3.0
 class Convolution(nn.Conv1d):
     """A convolution over KERNEL steps, `look_ahead` of them in the future."""
 
-    def __init__(self, inputs: int, outputs: int, look_ahead: int, groups: int = 1) -> None:
-        super().__init__(inputs, outputs, KERNEL, groups=groups)
+    def __init__(self, inputs: int, outputs: int, look_ahead: int) -> None:
+        super().__init__(inputs, outputs, KERNEL)
         self.look_ahead, self.look_back = look_ahead, KERNEL - 1 - look_ahead
 
     def whole(self, x: Tensor) -> Tensor:
@@ -97,29 +98,15 @@ class Convolution(nn.Conv1d):
         return self(pad(x, (self.look_back, self.look_ahead)))
 
 
-class Block(nn.Module):
-    """Depthwise convolution, norm, MLP with a trained scale that begins small, residual."""
+def _block(width: int, look_ahead: int) -> Block:
+    return Block(width, KERNEL, MLP_RATIO, look_ahead, FIRST_SCALE)
 
-    def __init__(self, width: int, look_ahead: int) -> None:
-        super().__init__()
-        self.depthwise = Convolution(width, width, look_ahead, groups=width)
-        self.norm = nn.LayerNorm(width)
-        self.widen = nn.Linear(width, MLP_RATIO * width)
-        self.narrow = nn.Linear(MLP_RATIO * width, width)
-        self.scale = nn.Parameter(torch.full((width,), FIRST_SCALE))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[batch, width, steps] -> the same; zeros stand before the start and after the end."""
-        return self._inside(pad(x, (self.depthwise.look_back, self.depthwise.look_ahead)))
-
-    def advance(self, x: Tensor, pasts: Pasts) -> Tensor:
-        """The next steps, `look_ahead` late."""
-        return self._inside(pasts.joined(x, KERNEL - 1))
-
-    def _inside(self, x: Tensor) -> Tensor:
-        y = self.norm(self.depthwise(x).transpose(1, 2))
-        y = (self.narrow(gelu(self.widen(y))) * self.scale).transpose(1, 2)
-        return x[..., self.depthwise.look_back : x.shape[-1] - self.depthwise.look_ahead] + y
+def _advanced(blocks: nn.Sequential, x: Tensor, pasts: Pasts) -> Tensor:
+    """The next steps, as late as the blocks look ahead together."""
+    for block in blocks:
+        x = block.forward_padded(pasts.joined(x, KERNEL - 1))  # type: ignore[operator]
+    return x
 
 
 def normal(mel: Tensor) -> Tensor:
@@ -144,7 +131,7 @@ class PitchNetwork(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.enter = Convolution(MOSS_MEL.num_mels, width, self.LOOK_AHEADS[0])
-        self.blocks = nn.Sequential(*(Block(width, ahead) for ahead in self.LOOK_AHEADS[1:]))
+        self.blocks = nn.Sequential(*(_block(width, ahead) for ahead in self.LOOK_AHEADS[1:]))
         self.leave = nn.Conv1d(width, 2 * STEPS_PER_FRAME, 1)
 
     def forward(self, mel: Tensor) -> tuple[Tensor, Tensor]:
@@ -154,9 +141,7 @@ class PitchNetwork(nn.Module):
     def advance(self, mel: Tensor, pasts: Pasts) -> Tensor:
         """The next frames -> pulses [batch, frames * hop], SOURCE_DELAY samples late"""
         x = self.enter(pasts.joined(normal(mel), KERNEL - 1))
-        for block in self.blocks:
-            x = block.advance(x, pasts)  # type: ignore[operator]
-        log2_f0, voicing = self.finish(x)
+        log2_f0, voicing = self.finish(_advanced(self.blocks, x, pasts))
         f0 = at_samples(pasts.joined(f0_of(log2_f0), 1))
         voiced = at_samples(pasts.joined(voicing, 1)) > 0
         phase = pasts.summed(f0.double() / MOSS_MEL.sample_rate_hz).remainder(1)
@@ -226,9 +211,9 @@ class SourceFilter(nn.Module):
         super().__init__()
         aheads = [*self.LOOK_AHEADS[1:], *[0] * blocks][:blocks]
         self.enter = Convolution(MOSS_MEL.num_mels, width, self.LOOK_AHEADS[0])
-        self.blocks = nn.Sequential(*(Block(width, ahead) for ahead in aheads))
+        self.blocks = nn.Sequential(*(_block(width, ahead) for ahead in aheads))
         self.widen = nn.Linear(width, STEPS_PER_FRAME * width)
-        self.fine_blocks = nn.Sequential(*(Block(width, 0) for _ in range(fine_blocks)))
+        self.fine_blocks = nn.Sequential(*(_block(width, 0) for _ in range(fine_blocks)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 4 * BINS)
         if not self.head.weight.is_meta:  # on meta, normal_ imports torch's compiler: 75 MB
             nn.init.normal_(self.head.weight, std=0.02)
@@ -247,12 +232,8 @@ class SourceFilter(nn.Module):
         late"""
         source = pasts.joined(self.pitch.advance(mel, pasts), (OVERLAP - 1) * STEP)
         x = self.enter(pasts.joined(normal(mel), KERNEL - 1))
-        for block in self.blocks:
-            x = block.advance(x, pasts)  # type: ignore[operator]
-        x = self.to_steps(x)
-        for block in self.fine_blocks:
-            x = block.advance(x, pasts)  # type: ignore[operator]
-        filters, free = self.finish(x)
+        x = self.to_steps(_advanced(self.blocks, x, pasts))
+        filters, free = self.finish(_advanced(self.fine_blocks, x, pasts))
         wave = wave_of(filters * (spectra_of(source, STEP) / STEP) + free, STEP)
         return pasts.overlapped(wave, (OVERLAP - 1) * STEP)
 

@@ -69,10 +69,6 @@ def date_words(month: str, day: int, year_text: str | None) -> str:
     return f"{month} {ordinal(day)}" + (f", {year(int(year_text))}" if year_text else "")
 
 
-def _to_words(m: re.Match[str]) -> str:
-    return f"{m['one']} to "
-
-
 def _days_of_month(m: re.Match[str]) -> str:
     """ "Oct. 3-5, 2024" -> "October third to fifth, twenty twenty-four"."""
     first, last = int(m["first"]), int(m["last"])
@@ -153,10 +149,10 @@ _SPANS = (
     (
         rf"(?:(?<=\b[12]\d{{3}})|(?<=BC)|(?<=CE))\s?-\s?(?=\d{{1,2}}\s(?:{MONTH})|"
         rf"(?:{MONTH})\s\d|\d{{1,4}}\s?(?:BCE?|CE|AD)\b)",
-        lambda m: " to ",
+        " to ",
     ),
-    (rf"(?P<one>\b(?:{MONTH})\s\d{{1,2}})\s?-\s?(?={MONTH})", _to_words),
-    (rf"(?P<one>\b\d{{1,2}}\s(?:{MONTH}))\s?-\s?(?=\d{{1,2}}\s(?:{MONTH}))", _to_words),
+    (rf"(?P<one>\b(?:{MONTH})\s\d{{1,2}})\s?-\s?(?={MONTH})", r"\g<one> to "),
+    (rf"(?P<one>\b\d{{1,2}}\s(?:{MONTH}))\s?-\s?(?=\d{{1,2}}\s(?:{MONTH}))", r"\g<one> to "),
 )
 
 
@@ -232,10 +228,6 @@ def _zone(m: re.Match[str]) -> str:
     return words + (f" {cardinal(int(m['minute']))}" if int(m["minute"]) else "")
 
 
-def _verse(m: re.Match[str]) -> str:
-    return f"{m['book']}{cardinal(int(m['chapter']))} {m['verse']}"
-
-
 _BOOKS = (
     "Genesis|Exodus|Leviticus|Numbers|Deuteronomy|Joshua|Judges|Ruth|Samuel|Kings|Chronicles|Job|"
     "Psalms?|Proverbs|Ecclesiastes|Isaiah|Jeremiah|Ezekiel|Daniel|Hosea|Matthew|Mark|Luke|John|"
@@ -246,25 +238,25 @@ _DAY_OF_MONTH = "(?:[12]\\d|3[01]|0?[1-9])"
 NOON = rules(
     (
         r"(?i)(?P<one>(?<=[\d\s][ap]m)|\bnoon\b|\bmidnight\b)\s?-\s?(?=noon|midnight|close\b|\d)",
-        _to_words,
+        r"\g<one> to ",
     )
 )
 RULES = rules(
     (
         rf"\b(?P<book>(?:{_BOOKS})\s+)(?P<chapter>\d{{1,3}}):(?P<verse>\d{{1,3}})"
         r"(?![\d:]|\s?(?i:[ap]\.?m)\b)",
-        _verse,
+        lambda m: f"{m['book']}{cardinal(int(m['chapter']))} {m['verse']}",
     ),
     _DAY_RANGE,
     _DAY_BEFORE_DATE,
     *_SPANS,
     *NOON,
-    (r"\b(?P<hour>[01]?\d|2[0-3])h(?P<minute>[0-5]\d)\b", lambda m: f"{m['hour']}:{m['minute']}"),
-    (r"(?<=\d:\d\d)\s?h(?:rs?)?\b", lambda m: ""),
+    (r"\b(?P<hour>[01]?\d|2[0-3])h(?P<minute>[0-5]\d)\b", r"\g<hour>:\g<minute>"),
+    (r"(?<=\d:\d\d)\s?h(?:rs?)?\b", ""),
     (r"(?<=T\d\d:\d\d:\d\d)(?P<sign>[-+])(?P<hour>\d\d):?(?P<minute>\d\d)(?!\d)", _zone),
     (r"(?<!\w)'0(?P<year>\d)(?![\w:])", lambda m: f"oh {cardinal(int(m['year']))}"),
-    (r"(?<=\d)T(?=\d\d:\d\d)", lambda m: " at "),
-    (r"(?<=:\d\d)(?:\.\d+)?Z\b", lambda m: " U T C"),
+    (r"(?<=\d)T(?=\d\d:\d\d)", " at "),
+    (r"(?<=:\d\d)(?:\.\d+)?Z\b", " U T C"),
     (
         rf"(?i)(?<![\w:.,/-])(?P<from>{_TIME})\s*-\s*(?=(?P<to>{_TIME})(?![\w/-]))",
         lambda m: f"{m['from']} to " if re.search("(?i)[:m]", m["from"] + m["to"]) else m[0],

@@ -151,7 +151,7 @@ _NAMES = rules(
     (r"(?<![\w-])(?=[A-Z\d]*\d[A-Z]+\d)[A-Z\d]{8,40}(?![\w-])", lambda m: _say_code(m[0])),
     (r"(?P<name>\bISSN:?\s)(?P<number>\d{4}-\d{3}[\dX])\b", _identity),
     (r"\b40(?P<number>[13])\s?\(?(?P<kind>[kb])\b\)?", _pension),
-    (rf"\b(?P<name>{_RELEASED}\s\d{{1,2}})/(?=\d{{1,2}}(?![\w./]))", lambda m: f"{m['name']} or "),
+    (rf"\b(?P<name>{_RELEASED}\s\d{{1,2}})/(?=\d{{1,2}}(?![\w./]))", r"\g<name> or "),
     (rf"\b(?P<name>{_RELEASED})\s(?P<parts>\d+(?:\.\d+)+)(?![\w%]|\.\d)", _released),
 )
 _CALLS = rules(
@@ -170,18 +170,10 @@ _CALLS = rules(
         r"(?<=[A-Za-z])-?(?P<number>[1-9]\d{2})(?![\w%]|[.,:]\d)",
         lambda m: " " + pairs(int(m["number"])),
     ),
-    (r"(?<=[A-Za-z])-(?=\d)|(?<=[A-Z])/(?=\d)", lambda m: " "),
-    (r"\b(?P<name>(?:Listing|Figure|Table|Example|Form)\s\d+)-(?=\d)", lambda m: m["name"] + " "),
-    (r"(?<=\d)-(?=[A-Z]{1,2}\b)", lambda m: " "),
+    (r"(?<=[A-Za-z])-(?=\d)|(?<=[A-Z])/(?=\d)", " "),
+    (r"\b(?P<name>(?:Listing|Figure|Table|Example|Form)\s\d+)-(?=\d)", r"\g<name> "),
+    (r"(?<=\d)-(?=[A-Z]{1,2}\b)", " "),
 )
-
-
-def _thousands(m: re.Match[str]) -> str:
-    return m[1] + m[2].replace(" ", ",")
-
-
-def _episode(m: re.Match[str]) -> str:
-    return f"Season {int(m[1])}, Episode {int(m[2])}"
 
 
 def _said_twice(m: re.Match[str]) -> str:
@@ -211,10 +203,13 @@ _POINTS = rules(
     (r"(?<![\w$.,])(\d{1,2})/(?=\$\d)", r"\1 for "),
     (r"\bf/(?=\d)", "f "),
     (r"(?<![\w.])(\d{2,3}\.\d)\s?F\b", r"\1 °F"),
-    (r"\b[Ss](\d{1,2})\s?:?[Ee](\d{1,2})\b", _episode),
+    (r"\b[Ss]0?(\d{1,2})\s?:?[Ee]0?(\d{1,2})\b", r"Season \1, Episode \2"),
     (r"\b([a-z]+(?:[ -][a-z]+){0,3})\s\((\d{1,4})\)", _said_twice),
     (r"(?<![\w.,])(\d{1,4})\s\(([a-z]+(?:[ -][a-z]+){0,3})\)", _said_twice),
-    (r"(?<![\d-])(?<!\d\s)([1-9]\d{0,2})((?:\s000)+)(?!\s?[\d-])", _thousands),
+    (
+        r"(?<![\d-])(?<!\d\s)([1-9]\d{0,2})((?:\s000)+)(?!\s?[\d-])",
+        lambda m: m[0].replace(" ", ","),
+    ),
     (r"(?:(?<=\d)|(?<=\d[snrt][tdh]))-(to|in|on|by|for|and|or|of)-(?=\d)", r" \1 "),
     (r"(?<![\d/])(\d{1,2}/(?:[2348]|16))\s?-\s?(?=\d{1,2}/(?:[2348]|16)(?![\d/]))", r"\1 to "),
     (r"(?<![\w-])(\d{1,3})-(\d{1,3})-(\d{1,3})(?![\w/-])", r"\1, \2, \3"),
@@ -287,10 +282,6 @@ def _out_of(m: re.Match[str]) -> str:
     return f"{amount(m['top'])} out of {cardinal(int(m['bottom']))}"
 
 
-def _ratio(m: re.Match[str]) -> str:
-    return f"{m['one']} to "
-
-
 def _rate(m: re.Match[str]) -> str:
     by = m["by"]
     if is_unit(f"{m['of']}/{by}") or (m["of"], by) == ("day", "night"):
@@ -300,18 +291,18 @@ def _rate(m: re.Match[str]) -> str:
 
 _DURATIONS = rules(
     # Beside hours or seconds an m is minutes, and 20s are no decade.
-    (r"\b(?P<h>\d{1,3})\s?h\s?(?P<m>\d{1,2})\s?m\b", lambda m: f"{m['h']} h {m['m']} min"),
-    (r"\b(?P<m>\d{1,2})(?: min|\s?m)\s?(?P<s>\d{1,2})s\b", lambda m: f"{m['m']} min {m['s']} sec"),
+    (r"\b(?P<h>\d{1,3})\s?h\s?(?P<m>\d{1,2})\s?m\b", r"\g<h> h \g<m> min"),
+    (r"\b(?P<m>\d{1,2})(?: min|\s?m)\s?(?P<s>\d{1,2})s\b", r"\g<m> min \g<s> sec"),
     (  # but "for 60s music"
         rf"{_AFTER}(?P<s>10|(?:[2-9]|1\d)0(?!s\s[a-z]))s\b",
-        lambda m: f"{m['before']}{m['s']} sec",
+        r"\g<before>\g<s> sec",
     ),
 )
 
 
 def _apart(m: re.Match[str], said: Said) -> str:
     """With spaces between the words and letters or figures that touched the match."""
-    words = said(m) if callable(said) else said
+    words = said(m) if callable(said) else m.expand(said)
     if words == m[0]:
         return words
     opens = before(m, 1).isalnum() and not words.startswith(" ")
@@ -335,7 +326,7 @@ _RULES = _all_apart(
         (
             rf"(?P<much>(?:{CURRENCY})\s?\d(?:[\d,.]{{0,15}}\d)?[kKmMbB]?)\s?/\s?"
             r"(?P<by>[a-z]{3,20}\b(?!/)|\d{1,3}(?:[kKM]|,000)?(?=\s[a-z]))",
-            lambda m: f"{m['much']} per {m['by']}",
+            r"\g<much> per \g<by>",
         ),
         *_DURATIONS,
         *dates.RULES,
@@ -363,7 +354,7 @@ _RULES = _all_apart(
             r"(?=(?P<high>\d(?:,?\d)*(?:\.\d+)?)(?![\d-]))",
             _range,
         ),
-        (r"(?<![\w.])(?P<one>\d{1,3}):(?=\d{1,3}(?!\w|\.\d))", _ratio),
+        (r"(?<![\w.])(?P<one>\d{1,3}):(?=\d{1,3}(?!\w|\.\d))", r"\g<one> to "),
         (
             r"(?<![\w.])\d{1,3}(?:\.\d{3}){2,}(?![\w.])",
             lambda m: cardinal(int(m[0].replace(".", ""))),

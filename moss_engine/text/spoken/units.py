@@ -109,10 +109,6 @@ def _dotted_unit(m: re.Match[str]) -> str:
     return _measured(m) + ("." if ends else "")
 
 
-def _in_feet(m: re.Match[str]) -> str:
-    return f"{cardinal(int(m['feet']))} foot {cardinal(int(m['inches']))}"
-
-
 _SAID = re.compile(r"[,.]?\s+(?:said|says|told|asked|added|wrote|according)\b")
 
 
@@ -148,7 +144,7 @@ _PRICE = (
 MONEY = rules(
     (
         r"(?<![\w.,])(?P<feet>\d{1,2})\s?['\u2032]\s?(?P<inches>\d{1,2})(?:\"|''|\u2033|\b)",
-        _in_feet,
+        lambda m: f"{cardinal(int(m['feet']))} foot {cardinal(int(m['inches']))}",
     ),
     (
         r"(?<![\w.,'])(?P<feet>\d{1,2})"

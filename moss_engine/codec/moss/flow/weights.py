@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from torch.nn import functional as F
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.device import Affine
-from moss_engine.codec.files import Take, find, read_yaml, taken_shapes, unusable
+from moss_engine.codec.files import Take, find, read_sizes, read_yaml, taken_shapes
 
 
 @dataclass(frozen=True)
@@ -70,6 +69,7 @@ _FIELDS = {
     "speaker_dim": ("flow", "spk_embed_dim"),
     "estimator_heads": ("flow", "decoder", "estimator", "num_heads"),
     "head_dim": ("flow", "decoder", "estimator", "attention_head_dim"),
+    "channels": ("flow", "decoder", "estimator", "channels", 0),
     "transformers": ("flow", "decoder", "estimator", "n_blocks"),
     "num_mid_blocks": ("flow", "decoder", "estimator", "num_mid_blocks"),
     "guidance": ("flow", "decoder", "cfm_params", "content", "inference_cfg_rate"),
@@ -100,21 +100,18 @@ _KINDS = {
 def read_flow_config(path: Path) -> FlowConfig:
     """The flow section of a `config.yaml`; raises CheckpointError for another network."""
     tree = read_yaml(path)
-    values: dict[str, Any] = {}
-    for name, place in _FIELDS.items():
-        value = find(tree, place)
-        if value is not None:
-            values[name] = value
     channels = find(tree, ("flow", "decoder", "estimator", "channels"))
-    if channels is not None:
-        if not isinstance(channels, list) or len(channels) != 1:
-            raise CheckpointError(
-                f"{path} has estimator channels {channels}, and only networks of one level are "
-                f"known; {_REMEDY}"
-            )
-        values["channels"] = channels[0]
-    config = FlowConfig(**values)
-    _check_numbers(config, path)
+    if isinstance(channels, list) and len(channels) != 1:
+        raise CheckpointError(
+            f"{path} has estimator channels {channels}, and only networks of one level are known; "
+            f"{_REMEDY}"
+        )
+    config = read_sizes(tree, _FIELDS, FlowConfig(), path)
+    if config.width % (2 * config.num_heads):
+        raise CheckpointError(
+            f"{path} has a width of {config.width} that {config.num_heads} heads cannot share; "
+            f"{_REMEDY}"
+        )
     for place, name in _FIXED.items():
         found = find(tree, place)
         if found is not None and found != getattr(config, name):
@@ -130,18 +127,6 @@ def read_flow_config(path: Path) -> FlowConfig:
                 f"{_REMEDY}"
             )
     return config
-
-
-def _check_numbers(config: FlowConfig, path: Path) -> None:
-    for name in unusable(vars(config), vars(FlowConfig())):
-        raise CheckpointError(
-            f"{path} has {name} {getattr(config, name)!r}, which is no size; fetch the codec again."
-        )
-    if config.width % (2 * config.num_heads):
-        raise CheckpointError(
-            f"{path} has a width of {config.width} that {config.num_heads} heads cannot share; "
-            f"{_REMEDY}"
-        )
 
 
 def flow_shapes(config: FlowConfig) -> dict[str, tuple[int, ...]]:

@@ -8,14 +8,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.device import Affine
-from moss_engine.codec.files import Take, find, read_yaml, taken_shapes, unusable
+from moss_engine.codec.files import Take, find, read_sizes, read_yaml, taken_shapes
 
 _DILATIONS = ((1, 3, 5), (1, 3, 5), (1, 3, 5))
 
@@ -75,13 +74,7 @@ def read_hift_config(path: Path) -> HiftConfig:
     CheckpointError."""
     tree = find(read_yaml(path), ("hift",))
     places = {name: (key,) for name, key in _FIELDS.items()} | _NESTED
-    found = {name: find(tree, place) for name, place in places.items()}
-    config = HiftConfig(**{n: _frozen(value) for n, value in found.items() if value is not None})
-    for name in unusable(vars(config), vars(HiftConfig())):
-        raise CheckpointError(
-            f"{path} has {name} {getattr(config, name)!r} for HiFT, which is unusable; fetch the "
-            "codec again."
-        )
+    config = read_sizes(tree, places, HiftConfig(), path)
     levels = {
         len(config.upsample_rates),
         len(config.upsample_kernels),
@@ -103,10 +96,6 @@ def read_hift_config(path: Path) -> HiftConfig:
             "fetch the codec again."
         )
     return config
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(inner) for inner in value) if isinstance(value, list) else value
 
 
 def hift_shapes(config: HiftConfig) -> dict[str, tuple[int, ...]]:

@@ -185,7 +185,8 @@ class FakeStream:
 
 
 class FakeCodec:
-    """Every code becomes 960 samples of value code / 100, in chunks of `chunk_codes`.
+    """Every code becomes 960 samples of value code / 100, in chunks of `chunk_codes`. It can be the
+    `VoiceCloner` of its own voices, too.
 
     `calls` holds the size of every call; a first sound lasts with `short_codes` more.
     """
@@ -193,7 +194,7 @@ class FakeCodec:
     sample_rate_hz = 24_000
     code_rate_hz = Fraction(25)
     num_codes = 32
-    voices = ("plain",)
+    voices: tuple[str, ...] = ("plain",)
 
     def __init__(self, chunk_codes: int = 2, max_together: int = 1):
         self.chunk_codes = chunk_codes
@@ -204,6 +205,12 @@ class FakeCodec:
 
     def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
         return [round(float(value) * 100) for value in wave[::960]]
+
+    def add(self, name: str, *_: object) -> None:
+        self.voices = (*self.voices, name)
+
+    def remove(self, name: str) -> None:
+        self.voices = tuple(other for other in self.voices if other != name)
 
     def open_stream(self, voice: str | None = None) -> FakeStream:
         return FakeStream(self)

@@ -10,13 +10,14 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from moss_engine.api.errors import AudioEmptyError, BusyError, MossError
+from moss_engine.api.errors import AudioEmptyError, BusyError
 from moss_engine.api.events import Sampled
 from moss_engine.api.request import Message, Request, Text, without_older_half
 from moss_engine.api.service import hear
 from moss_engine.api.tokens import Modality, Row
 from moss_engine.api.transcript import Transcript
 from tests.fakes import make_request
+from tests.service.service_support import broken
 from tests.ui.page_support import INFO, RATE_HZ, FakeService
 
 ROLES = {"s": "system", "u": "user", "a": "assistant"}
@@ -65,19 +66,11 @@ def test_a_row_arrives_whole():
 
 
 WAVE = np.full(RATE_HZ, 0.5, np.float32)
-
-
-class Refusing(FakeService):
-    """Its recogniser finds no words."""
-
-    error: MossError = AudioEmptyError("say it in English")
-
-    async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
-        raise self.error
+LISTENS = replace(INFO, recogniser="Ear")
 
 
 async def test_words_stand_beside_codes():
-    speech = await hear(FakeService(info=replace(INFO, recogniser="Ear")), WAVE, RATE_HZ)
+    speech = await hear(FakeService(info=LISTENS), WAVE, RATE_HZ)
     assert len(speech.codes) == 13 and speech.transcript.text == "What time is it?"
 
 
@@ -94,14 +87,14 @@ async def test_words_that_somebody_found_out_already_are_not_found_out_again(kno
     async def words() -> Transcript | None:
         return known
 
-    speech = await hear(FakeService(info=replace(INFO, recogniser="Ear")), WAVE, RATE_HZ, words)
+    speech = await hear(FakeService(info=LISTENS), WAVE, RATE_HZ, words)
     assert (speech.transcript and speech.transcript.text) == expected
 
 
 @pytest.mark.parametrize("error", [AudioEmptyError("say it in English"), BusyError("later")])
 async def test_what_the_recogniser_does_not_understand_the_checkpoint_may(error):
-    service = Refusing(info=replace(INFO, recogniser="Ear"))
-    service.error = error
+    service = FakeService(info=LISTENS)
+    service.transcribe = broken(error)
     speech = await hear(service, WAVE, RATE_HZ)
     assert len(speech.codes) == 13 and speech.transcript is None
 
@@ -122,5 +115,5 @@ async def test_a_recording_that_is_refused_is_not_listened_to_any_more():
             raise AssertionError
 
     with pytest.raises(BusyError):
-        await hear(Full(info=replace(INFO, recogniser="Ear")), WAVE, RATE_HZ)
+        await hear(Full(info=LISTENS), WAVE, RATE_HZ)
     await asyncio.wait_for(left.wait(), 5.0)

@@ -51,6 +51,7 @@ from tests.service.service_support import (
     ask,
     at_once,
     at_rest,
+    broken,
     hear,
     hold_at,
     listen,
@@ -425,14 +426,6 @@ class OneTextIsBroken(FakeProcessor):
         return super().prepare(request)
 
 
-class NoVoiceIsMade:
-    def add(self, *_: Any) -> str | None:
-        raise KeyError("nobody thought of this")
-
-    def remove(self, name: str) -> None:
-        raise AssertionError("no voice was made")
-
-
 @pytest.mark.parametrize(
     "fail",
     [
@@ -442,7 +435,9 @@ class NoVoiceIsMade:
     ids=["a request", "a recording"],
 )
 async def test_what_nobody_thought_of_costs_no_replica(fail):
-    with clustered(2, cloner=NoVoiceIsMade()) as cluster:
+    cloner = FakeCodec()
+    cloner.add = broken(KeyError("nobody thought of this"))
+    with clustered(2, cloner=cloner) as cluster:
         for core in cluster.cores.values():
             core.engine.processor = OneTextIsBroken()
         reply, events, begin = await cluster.held()

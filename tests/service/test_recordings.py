@@ -128,26 +128,23 @@ def test_a_recording_whose_visitor_left_is_dropped_at_once():
     assert encoder.num_pending == 0
 
 
-class SlowCloner:
+class SlowCloner(FakeCodec):
     """Makes no voice before it may."""
 
-    def __init__(self, codec: FakeCodec):
-        self.codec, self.may = codec, threading.Event()
+    def __init__(self) -> None:
+        super().__init__()
+        self.may = threading.Event()
 
     def add(self, name: str, *_: object) -> None:
         assert self.may.wait(PATIENCE_S)
-        self.codec.voices = (*self.codec.voices, name)
-
-    def remove(self, name: str) -> None:
-        self.codec.voices = tuple(other for other in self.codec.voices if other != name)
+        super().add(name)
 
 
 async def test_a_request_does_not_wait_for_the_voices_of_others_and_no_refusal_names_them():
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(1, "asyncio"))  # on a small machine they are few
-    codec, wave = FakeCodec(), np.ones(9, np.float32)
-    cloner = SlowCloner(codec)
-    with served(codec=codec, cloner=cloner) as service:
+    codec, wave = SlowCloner(), np.ones(9, np.float32)
+    with served(codec=codec, cloner=codec) as service:
         adding = [
             asyncio.ensure_future(service.add_voice(session_id, wave, 24_000, (1,)))
             for session_id in "ab"
@@ -156,7 +153,7 @@ async def test_a_request_does_not_wait_for_the_voices_of_others_and_no_refusal_n
         reply = await asyncio.wait_for(service.submit(ask()), PATIENCE_S / 2)
         assert isinstance((await rest(reply))[-1], Finished)
         assert not any(task.done() for task in adding)
-        cloner.may.set()
+        codec.may.set()
         made = [voice.name for voice in await asyncio.gather(*adding)]
         assert codec.voices == ("plain", *made)
         assert (await service.submit(replace(ask(), voice=made[0]))).request_id

@@ -7,7 +7,7 @@ import base64
 import io
 import struct
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import soundfile
@@ -47,16 +47,6 @@ SET_OGG_PAGE_LATENCY_MS = 0x1302
 PAGE_MS = 100.0
 
 
-class Encoder(Protocol):
-    async def push(self, samples: np.ndarray) -> bytes:
-        """float32 [n] in [-1, 1] -> the next bytes, which may be none."""
-        ...
-
-    async def flush(self) -> bytes:
-        """The last bytes."""
-        ...
-
-
 @dataclass
 class Plain:
     """16-bit little-endian PCM after a header of any kind."""
@@ -64,10 +54,12 @@ class Plain:
     header: bytes = b""
 
     async def push(self, samples: np.ndarray) -> bytes:
+        """float32 [n] in [-1, 1] -> the next bytes."""
         header, self.header = self.header, b""
         return header + pcm_bytes(samples)
 
     async def flush(self) -> bytes:
+        """The last bytes."""
         header, self.header = self.header, b""
         return header
 
@@ -86,15 +78,17 @@ class Packed:
             _set_page_latency(self._file, PAGE_MS)
 
     async def push(self, samples: np.ndarray) -> bytes:
+        """float32 [n] in [-1, 1] -> the next bytes, which may be none."""
         await asyncio.to_thread(self._file.write, to_pcm16(samples))
         return self._sink.take()
 
     async def flush(self) -> bytes:
+        """The last bytes."""
         await asyncio.to_thread(self._file.close)
         return self._sink.take()
 
 
-def open_encoder(name: Format, sample_rate_hz: int) -> Encoder:
+def open_encoder(name: Format, sample_rate_hz: int) -> Plain | Packed:
     """The encoder of a format, mono."""
     if name in ("wav", "pcm"):
         return Plain(wav_header(sample_rate_hz) if name == "wav" else b"")

@@ -93,22 +93,28 @@ def read_ahead(lines):
 
 
 @triton.jit
-def add_up_splits(acc, part_ptr, counter_ptr, tile, split, SPLITS: tl.constexpr):
-    """Store this split's sums; in the program that arrives last return (True, those of all splits).
-    """
-    R: tl.constexpr = acc.shape[0]
-    N: tl.constexpr = acc.shape[1]
-    parts = part_ptr + tile.to(tl.int64) * (SPLITS * R * N) + tl.arange(
+def add_up_splits(sums, part_ptr, counter_ptr, tile, split, SPLITS: tl.constexpr):
+    """Store this split's sums, a tuple of [R, N]; in the program that arrives last return (True,
+    those of all splits)."""
+    R: tl.constexpr = sums[0].shape[0]
+    N: tl.constexpr = sums[0].shape[1]
+    COUNT: tl.constexpr = len(sums)
+    parts = part_ptr + tile.to(tl.int64) * (COUNT * SPLITS * R * N) + tl.arange(
         0, R)[:, None] * N + tl.arange(0, N)[None, :]
-    tl.store(parts + split * (R * N), acc)
+    for i in tl.static_range(COUNT):
+        tl.store(parts + (i * SPLITS + split) * (R * N), sums[i])
     tl.debug_barrier()
     is_last = tl.atomic_add(counter_ptr + tile, 1, sem="acq_rel", scope="gpu") == SPLITS - 1
     if is_last:
         tl.store(counter_ptr + tile, 0)
-        acc = tl.zeros([R, N], tl.float32)
-        for part in tl.static_range(SPLITS):
-            acc += tl.load(parts + part * (R * N), cache_modifier=".cg")
-    return is_last, acc
+        added = ()
+        for i in tl.static_range(COUNT):
+            acc = tl.zeros([R, N], tl.float32)
+            for part in tl.static_range(SPLITS):
+                acc += tl.load(parts + (i * SPLITS + part) * (R * N), cache_modifier=".cg")
+            added += (acc,)
+        sums = added
+    return is_last, sums
 
 
 @triton.jit
@@ -174,7 +180,8 @@ def _few_rows_kernel(x_tiles, weight_tiles, weight_ptr, row_scale_ptr, scale_ptr
     is_last = True
     if SPLITS > 1:
         tile = lane * tl.num_programs(0) + tl.program_id(0)
-        is_last, acc = add_up_splits(acc, part_ptr, counter_ptr, tile, split, SPLITS)
+        is_last, added = add_up_splits((acc,), part_ptr, counter_ptr, tile, split, SPLITS)
+        acc = added[0]
     if is_last:
         _store_sums(acc, acc_up, row_scale_ptr, scale_ptr, residual_ptr, out_ptr, lane, outputs,
                     rows, num_outputs, SCALED, GLU, RESIDUAL)

@@ -91,63 +91,6 @@ _WIDEN_4 = tl.constexpr("""
     fma.rn.bf16x2 $3, d, one, bias;
 }
 """)
-# Two int32 of four int8 each to four pairs of bfloat16, byte by byte: 128 + the lower seven bits,
-# less 128, or less 256 where the sign is set.
-_WIDEN_WORDS_8 = tl.constexpr("""
-{
-    .reg .b32 t<4>, w<4>, s<4>, one;
-    mov.b32 one, 0x3f803f80;
-    prmt.b32 t0, $4, $5, 0x4400;
-    prmt.b32 t1, $4, $5, 0x5511;
-    prmt.b32 t2, $4, $5, 0x6622;
-    prmt.b32 t3, $4, $5, 0x7733;
-    lop3.b32 w0, t0, 0x007f007f, 0x43004300, 0xea;
-    lop3.b32 w1, t1, 0x007f007f, 0x43004300, 0xea;
-    lop3.b32 w2, t2, 0x007f007f, 0x43004300, 0xea;
-    lop3.b32 w3, t3, 0x007f007f, 0x43004300, 0xea;
-    lop3.b32 s0, t0, 0x00800080, 0xc300c300, 0xea;
-    lop3.b32 s1, t1, 0x00800080, 0xc300c300, 0xea;
-    lop3.b32 s2, t2, 0x00800080, 0xc300c300, 0xea;
-    lop3.b32 s3, t3, 0x00800080, 0xc300c300, 0xea;
-    fma.rn.bf16x2 $0, w0, one, s0;
-    fma.rn.bf16x2 $1, w1, one, s1;
-    fma.rn.bf16x2 $2, w2, one, s2;
-    fma.rn.bf16x2 $3, w3, one, s3;
-}
-""")
-# The same for eight values of 4 bits in each int32: lower halves of the four bytes, then upper
-# ones.
-_WIDEN_WORDS_4 = tl.constexpr("""
-{
-    .reg .b32 t<4>, u<4>, w<8>, one, bias;
-    mov.b32 one, 0x3f803f80;
-    mov.b32 bias, 0xc308c308;
-    prmt.b32 t0, $8, $9, 0x4400;
-    prmt.b32 t1, $8, $9, 0x5511;
-    prmt.b32 t2, $8, $9, 0x6622;
-    prmt.b32 t3, $8, $9, 0x7733;
-    shr.u32 u0, t0, 4;
-    shr.u32 u1, t1, 4;
-    shr.u32 u2, t2, 4;
-    shr.u32 u3, t3, 4;
-    lop3.b32 w0, t0, 0x000f000f, 0x43004300, 0xea;
-    lop3.b32 w1, t1, 0x000f000f, 0x43004300, 0xea;
-    lop3.b32 w2, t2, 0x000f000f, 0x43004300, 0xea;
-    lop3.b32 w3, t3, 0x000f000f, 0x43004300, 0xea;
-    lop3.b32 w4, u0, 0x000f000f, 0x43004300, 0xea;
-    lop3.b32 w5, u1, 0x000f000f, 0x43004300, 0xea;
-    lop3.b32 w6, u2, 0x000f000f, 0x43004300, 0xea;
-    lop3.b32 w7, u3, 0x000f000f, 0x43004300, 0xea;
-    fma.rn.bf16x2 $0, w0, one, bias;
-    fma.rn.bf16x2 $1, w1, one, bias;
-    fma.rn.bf16x2 $2, w2, one, bias;
-    fma.rn.bf16x2 $3, w3, one, bias;
-    fma.rn.bf16x2 $4, w4, one, bias;
-    fma.rn.bf16x2 $5, w5, one, bias;
-    fma.rn.bf16x2 $6, w6, one, bias;
-    fma.rn.bf16x2 $7, w7, one, bias;
-}
-""")
 
 
 @triton.jit
@@ -234,39 +177,3 @@ def widen_4(values, dtype: tl.constexpr, ASM: tl.constexpr):
     low = ((values & 15).to(tl.float32) - 8.0).to(dtype)
     high = ((values >> 4).to(tl.float32) - 8.0).to(dtype)
     return low, high
-
-
-@triton.jit
-def widen_words(words, dtype: tl.constexpr, BITS: tl.constexpr, ASM: tl.constexpr):
-    """int32 of packed values as tensors of `dtype`, one for each place in the word: the four bytes
-    of 8 bits, or the lower halves of the four bytes, then the upper ones."""
-    if ASM:
-        if BITS == 8:
-            wide = tl.inline_asm_elementwise(
-                _WIDEN_WORDS_8, "=r,=r,=r,=r,r,r", [words],
-                dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16), is_pure=True, pack=2)
-        else:
-            wide = tl.inline_asm_elementwise(
-                _WIDEN_WORDS_4, "=r,=r,=r,=r,=r,=r,=r,=r,r,r", [words],
-                dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16,
-                       tl.bfloat16, tl.bfloat16), is_pure=True, pack=2)
-        return wide
-    wide = ()
-    for i in tl.static_range(32 // BITS):
-        if BITS == 8:
-            wide += ((words >> (8 * i)).to(tl.int8).to(tl.float32).to(dtype),)
-        else:
-            value = (words >> (8 * (i % 4) + 4 * (i // 4))) & 15
-            wide += ((value.to(tl.float32) - 8.0).to(dtype),)
-    return wide
-
-
-@triton.jit
-def quarters(x):
-    """[N, C] as four of [N, C / 4]: column 4 i + j is column i of the j-th."""
-    N: tl.constexpr = x.shape[0]
-    C: tl.constexpr = x.shape[1]
-    even, odd = tl.split(x.reshape(N, C // 4, 2, 2))
-    first, third = tl.split(even)
-    second, fourth = tl.split(odd)
-    return first, second, third, fourth

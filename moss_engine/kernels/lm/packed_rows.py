@@ -2,7 +2,8 @@
 widened to bfloat16 on its way, in which its values are exact, and scales multiply float32 sums.
 
 Weights by plain loads: for compute capability 8.0 and later. Rows come by the tensor memory
-accelerator where there is one and tiles are large.
+accelerator where there is one and tiles are large. On compute capability 9 `IntegerRows` is faster
+with weights of 8 bits, and up to 192 rows with those of 4.
 """
 
 from __future__ import annotations
@@ -23,25 +24,24 @@ from moss_engine.kernels.launch import (
     wait_for_previous,
 )
 from moss_engine.kernels.lm.few_rows import LINE_BYTES, add_up_splits, read_ahead
-from moss_engine.kernels.lm.packed import quarters, widen_4, widen_8, widen_words
+from moss_engine.kernels.lm.packed import widen_4, widen_8
 
 _SMALLEST_DOT = 16
-# Few rows with fewer outputs than this are split along their columns over so many programs.
+# Products with fewer outputs than this are split along their columns over at most so many programs.
 _FEW_OUTPUTS, _SPLITS = 8192, 4
 _MOST_FLOAT32_ROWS = 64  # of a tile
 
 
 class RowsTuning(NamedTuple):
     """Outputs and rows of a tile, warps, pipeline stages, whether scales of groups multiply weights
-    rather than sums, which leaves registers for larger tiles, whether weights are loaded as words
-    of 32 bits (`_load_weights`), and whether rows come by the tensor memory accelerator."""
+    rather than sums, which leaves registers for larger tiles, and whether rows come by the tensor
+    memory accelerator."""
 
     outputs: int
     rows: int
     warps: int
     stages: int
     scaled: bool = False
-    words: bool = False
     descriptors: bool = False
 
 
@@ -49,10 +49,13 @@ _AHEAD = 2  # cache lines of each row of weights
 _LARGE_MEMORY = 220_000  # bytes of shared memory that an H100 has
 
 
+def _is_large() -> bool:
+    return shared_memory_bytes() >= _LARGE_MEMORY
+
+
 def most_packed_rows() -> int:
-    """Rows up to which these kernels are faster than the library with a widened copy: with 128 on
-    an H200, a prompt takes 0.6 of the time."""
-    return 128 if shared_memory_bytes() >= _LARGE_MEMORY else 64
+    """Rows up to which these kernels are faster than the library with a widened copy."""
+    return 512 if _is_large() else 64
 
 
 def rows_tuning(rows: int, num_outputs: int, k: int, bits: int, *, gated: bool,
@@ -62,85 +65,45 @@ def rows_tuning(rows: int, num_outputs: int, k: int, bits: int, *, gated: bool,
     float32 go in several tiles."""
     rows = min(rows, _MOST_FLOAT32_ROWS) if size > 2 else rows
     padded = max(_SMALLEST_DOT, next_power_of_2(rows))
-    is_large = shared_memory_bytes() >= _LARGE_MEMORY
-    has_words = size == 2 and is_large
-    has_few_outputs = num_outputs <= _FEW_OUTPUTS
-    if has_words and rows > 32:
-        return _large_tuning(rows, num_outputs, k, bits, gated)
-    if has_words and bits == 8:
-        return RowsTuning(64 if has_few_outputs else 128, padded, 4, 5, words=True)
-    if has_words and rows > 16 and not gated:
-        return RowsTuning(128, 32, 8, 3, words=True)
-    if rows <= 32:
-        is_small = bits == 4 and rows <= 16 and not gated and has_few_outputs
-        return RowsTuning(32 if is_small else 64, padded, 4, 4)
-    if rows <= 64:
-        stages = 3 if bits == 4 and num_outputs > k else 4
-        return RowsTuning(128, 64, 4, 3) if gated else RowsTuning(64, 64, 4, stages, scaled=True)
-    return RowsTuning(128, 128, 8, 2, True)
-
-
-def _large_tuning(rows: int, num_outputs: int, k: int, bits: int, gated: bool) -> RowsTuning:
-    """For more than 32 rows of 16 bits, where a program has the shared memory of an H100.
-
-    Up to 64 of them meet weights of 8 bits as words: of bytes, Triton 3.6 makes tiles of 64 outputs
-    whose sums are wrong now and then on an H100.
-    """
-    is_wide, has_few_outputs = num_outputs > k, num_outputs <= _FEW_OUTPUTS
-    scaled, words = bits == 4, bits == 8
-    if rows > 128:
+    # of 8 bits Triton 3.6 makes tiles of 64 outputs and of 256 rows whose sums are wrong now and
+    # then on an H100, where those go to `IntegerRows` unless their sizes are odd
+    if rows > 128 and bits == 4 and _is_large():
         return RowsTuning(128, 256, 8, 3, scaled=True, descriptors=True)
     if rows > 64:
-        if gated:
-            return RowsTuning(256, 128, 8, 3, scaled, words, descriptors=True)
-        if not has_few_outputs:
-            return RowsTuning(128, 128, 8, 2, scaled=True)
-        if is_wide:
-            return RowsTuning(64 if words else 128, 128, 4, 3, scaled, descriptors=True)
-        return RowsTuning(128, 128, 8, 4, scaled, words, descriptors=True)
-    if bits == 8 and gated:
-        return RowsTuning(256, 64, 8, 4, words=True)
-    if bits == 8 and (k > num_outputs or not has_few_outputs):
-        warps, stages = (4, 4) if is_wide else (8, 5)
-        return RowsTuning(128, 64, warps, stages, words=True)
-    if gated:
-        return RowsTuning(128, 64, 4, 3, descriptors=True)
-    return RowsTuning(64, 64, 4, 3 if is_wide else 4, words=words, descriptors=True)
+        return RowsTuning(128, 128, 8, 2, scaled=True)
+    if bits == 8 and _is_large():
+        return RowsTuning(32, padded, 4, 3)
+    if rows > 32:
+        stages = 3 if bits == 4 and num_outputs > k else 4
+        return RowsTuning(128, 64, 4, 3) if gated else RowsTuning(64, 64, 4, stages, scaled=True)
+    is_small = bits == 4 and rows <= 16 and not gated and num_outputs <= _FEW_OUTPUTS
+    return RowsTuning(32 if is_small else 64, padded, 4, 4)
 
 
 @triton.jit
 def _load_inputs(x_tiles, x_rows, first_row, column, COLUMNS: tl.constexpr, BITS: tl.constexpr,
-                 WORDS: tl.constexpr, TMA: tl.constexpr):
+                 TMA: tl.constexpr):
     """COLUMNS columns of a program's rows in as many parts as a byte of weights has values: [N,
-    columns] each, or four for the bytes of a word."""
+    columns] each."""
     PART: tl.constexpr = COLUMNS * BITS // 8
     xs = ()
     for part in tl.static_range(8 // BITS):
         at = column + part * PART
         if TMA:
-            x = x_tiles.load([first_row, at])
+            xs += (x_tiles.load([first_row, at]),)
         else:
-            x = tl.load(x_rows[:, None] + (at + tl.arange(0, PART))[None, :])
-        if WORDS:
-            xs += quarters(x)
-        else:
-            xs += (x,)
+            xs += (tl.load(x_rows[:, None] + (at + tl.arange(0, PART))[None, :]),)
     return xs
 
 
 @triton.jit
 def _load_weights(weight_rows, scale, column, dtype: tl.constexpr, COLUMNS: tl.constexpr,
-                  BITS: tl.constexpr, SCALED: tl.constexpr, WORDS: tl.constexpr,
-                  ASM: tl.constexpr):
+                  BITS: tl.constexpr, SCALED: tl.constexpr, ASM: tl.constexpr):
     """The weights that meet `_load_inputs`, widened; those of one group of 4 bits are multiplied by
-    `scale` where SCALED. WORDS: loaded as int32, which have the place in registers that the tensor
-    cores want."""
-    PER: tl.constexpr = 32 if WORDS else 8
-    count = tl.arange(0, COLUMNS * BITS // PER)
-    values = tl.load(weight_rows[:, None] + (column * BITS // PER + count)[None, :])
-    if WORDS:
-        wide = widen_words(values, dtype, BITS, ASM)
-    elif BITS == 8:
+    `scale` where SCALED."""
+    count = tl.arange(0, COLUMNS * BITS // 8)
+    values = tl.load(weight_rows[:, None] + (column * BITS // 8 + count)[None, :])
+    if BITS == 8:
         wide = (widen_8(values, dtype, ASM),)
     else:
         low, high = widen_4(values, dtype, ASM)
@@ -172,9 +135,9 @@ def _packed_rows_kernel(x_tiles, x_ptr, weight_ptr, scale_ptr, residual_ptr, out
                         counter_ptr, rows, num_outputs, weight_lane, scale_lane, K: tl.constexpr,
                         GROUP: tl.constexpr, BITS: tl.constexpr, R: tl.constexpr, N: tl.constexpr,
                         COLUMNS: tl.constexpr, SPLITS: tl.constexpr, STAGES: tl.constexpr,
-                        AHEAD: tl.constexpr, SCALED: tl.constexpr, WORDS: tl.constexpr,
-                        GLU: tl.constexpr, RESIDUAL: tl.constexpr, ASM: tl.constexpr,
-                        TMA: tl.constexpr, OVERLAP: tl.constexpr):
+                        AHEAD: tl.constexpr, SCALED: tl.constexpr, GLU: tl.constexpr,
+                        RESIDUAL: tl.constexpr, ASM: tl.constexpr, TMA: tl.constexpr,
+                        OVERLAP: tl.constexpr):
     """R outputs of N rows a program, over one of SPLITS parts of the columns.
 
     Before the previous kernel has ended, the first AHEAD cache lines of each row of weights are
@@ -182,7 +145,7 @@ def _packed_rows_kernel(x_tiles, x_ptr, weight_ptr, scale_ptr, residual_ptr, out
     the same outputs are neighbours. What a tile holds past a lane's last row or output is a copy of
     another, and never stored.
     """
-    BYTES: tl.constexpr = K * BITS // (32 if WORDS else 8)
+    BYTES: tl.constexpr = K * BITS // 8
     GROUPS: tl.constexpr = K // GROUP
     lane, split = tl.program_id(2) // SPLITS, tl.program_id(2) % SPLITS
     outputs = tl.program_id(1) * R + tl.arange(0, R)
@@ -196,8 +159,7 @@ def _packed_rows_kernel(x_tiles, x_ptr, weight_ptr, scale_ptr, residual_ptr, out
     up = num_outputs.to(tl.int64)
     begin = split * (K // SPLITS)
     if OVERLAP:
-        ELEMENT: tl.constexpr = weight_ptr.dtype.element_ty.primitive_bitwidth // 8
-        lines = begin * BITS // (8 * ELEMENT) + tl.arange(0, AHEAD) * (LINE_BYTES // ELEMENT)
+        lines = begin * BITS // 8 + tl.arange(0, AHEAD) * LINE_BYTES
         first_lines = weight_rows[:, None] + tl.minimum(lines, BYTES - 1)[None, :]
         read_ahead(first_lines)
         if GLU:
@@ -218,19 +180,20 @@ def _packed_rows_kernel(x_tiles, x_ptr, weight_ptr, scale_ptr, residual_ptr, out
                 then_up = _load_scales(scale_rows + up * GROUPS, later, K, GROUP)
         if SCALED:
             scale, scale_up = then, then_up
-        weights = _load_weights(weight_rows, scale, column, dtype, COLUMNS, BITS, SCALED, WORDS,
-                                ASM)
-        xs = _load_inputs(x_tiles, x_rows, first_row, column, COLUMNS, BITS, WORDS, TMA)
+        weights = _load_weights(weight_rows, scale, column, dtype, COLUMNS, BITS, SCALED, ASM)
+        xs = _load_inputs(x_tiles, x_rows, first_row, column, COLUMNS, BITS, TMA)
         acc = _add_columns(acc, weights, xs, scale, K, GROUP, SCALED)
         if GLU:
             weights = _load_weights(weight_rows + up * BYTES, scale_up, column, dtype, COLUMNS,
-                                    BITS, SCALED, WORDS, ASM)
+                                    BITS, SCALED, ASM)
             acc_up = _add_columns(acc_up, weights, xs, scale_up, K, GROUP, SCALED)
         scale, scale_up = then, then_up
     is_last = True
     if SPLITS > 1:
-        tile = lane * tl.num_programs(1) + tl.program_id(1)
-        is_last, acc = add_up_splits(acc, part_ptr, counter_ptr, tile, split, SPLITS)
+        tile = (lane * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(
+            0) + tl.program_id(0)
+        is_last, added = add_up_splits((acc,), part_ptr, counter_ptr, tile, split, SPLITS)
+        acc = added[0]
     if is_last:
         if GROUP == K:
             acc *= scale[:, None]
@@ -288,14 +251,13 @@ class PackedRows:
     """Products of rows with packed weights of up to `lanes` lanes; owns split-sum scratch."""
 
     def __init__(self, lanes: int, device: torch.device):
-        tiles = lanes * triton.cdiv(_FEW_OUTPUTS, 32)
-        self._most_rows = most_packed_rows()
-        self._parts = torch.empty(_SPLITS * lanes * _FEW_OUTPUTS * self._most_rows, device=device)
-        self._counters = torch.zeros(tiles, dtype=torch.int32, device=device)
+        self._most_sums = _SPLITS * _FEW_OUTPUTS * (128 if _is_large() else 64)  # of a lane
+        self._parts = torch.empty(lanes * self._most_sums, device=device)
+        most_tiles = lanes * self._most_sums // (2 * 32 * _SMALLEST_DOT)
+        self._counters = torch.zeros(most_tiles, dtype=torch.int32, device=device)
 
     def __call__(self, x: Tensor, weight: Tensor, scale: Tensor, out: Tensor, *,
-                 residual: Tensor | None = None, gated: bool = False,
-                 tuning: RowsTuning | None = None) -> None:
+                 residual: Tensor | None = None, gated: bool = False) -> None:
         """out [lanes, rows, outputs] = x [lanes, rows, K] times packed weights, as in
         `matvec`.
 
@@ -308,17 +270,15 @@ class PackedRows:
         assert weight.shape == (lanes, num_outputs * (1 + gated), k * bits // 8)
         assert weight.stride(2) == 1 and weight.stride(1) == weight.shape[2], "no rows of weights"
         assert x.is_contiguous() and out.is_contiguous(), "tensors must be contiguous"
-        tuning = tuning or rows_tuning(rows, num_outputs, k, bits, gated=gated,
-                                       size=x.element_size())
+        tuning = rows_tuning(rows, num_outputs, k, bits, gated=gated, size=x.element_size())
         columns = group if group < k else min(128, k & -k)
         tile = tuning.outputs // 2 if gated and tuning.outputs > 16 else tuning.outputs
-        is_split = (not gated and num_outputs < _FEW_OUTPUTS
-                    and rows <= min(tuning.rows, self._most_rows) and k % (_SPLITS * columns) == 0)
-        splits = _SPLITS if is_split else 1
-        grid = (triton.cdiv(rows, tuning.rows), triton.cdiv(num_outputs, tile), lanes * splits)
-        words = tuning.words and columns * bits >= 512
-        if words:
-            weight = weight.view(torch.int32)
+        row_tiles, tiles = triton.cdiv(rows, tuning.rows), triton.cdiv(num_outputs, tile)
+        sums = row_tiles * tuning.rows * tiles * tile
+        splits = 1
+        if not gated and num_outputs < _FEW_OUTPUTS and k % (_SPLITS * columns) == 0:
+            splits = next((count for count in (_SPLITS, 2) if count * sums <= self._most_sums), 1)
+        grid = (row_tiles, tiles, lanes * splits)
         part = columns * bits // 8
         is_described = tuning.descriptors and part % 8 == 0  # 16 bytes
         x_tiles = TensorDescriptor(x, [lanes * rows, k], [k, 1],
@@ -327,6 +287,6 @@ class PackedRows:
             x_tiles, x, weight, scale, out if residual is None else residual, out, self._parts,
             self._counters, rows, num_outputs, weight.stride(0), scale.stride(0), K=k, GROUP=group,
             BITS=bits, R=tile, N=tuning.rows, COLUMNS=columns, SPLITS=splits, STAGES=tuning.stages,
-            AHEAD=_AHEAD, SCALED=tuning.scaled and group < k, WORDS=words, GLU=gated,
+            AHEAD=_AHEAD, SCALED=tuning.scaled and group < k, GLU=gated,
             RESIDUAL=residual is not None, ASM=not interpreted() and x.dtype is torch.bfloat16,
             TMA=is_described, **options(tuning.warps, tuning.stages))

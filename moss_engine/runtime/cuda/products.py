@@ -9,6 +9,7 @@ from torch import Tensor
 
 from moss_engine.kernels.launch import interpreted
 from moss_engine.kernels.lm.few_rows import MOST_ROWS, FewRows, has_few_rows
+from moss_engine.kernels.lm.integer_rows import IntegerRows
 from moss_engine.kernels.lm.matvec import matvec
 from moss_engine.kernels.lm.packed_rows import PackedRows, most_packed_rows, widen
 from moss_engine.kernels.lm.rows import gate, quantise_rows, rescale, rms_norm
@@ -28,9 +29,12 @@ class Products:
     up to 16 rows and 2 to 4 % with 32 and 64. More rows go to cuBLAS: with 512 rows neither
     sums split in two nor a Triton product that ends in the gate is faster. Where float8 weights
     multiply more than one row, the rows are rounded to float8 as well, each with its own scale; up
-    to 16 such rows are 15 % faster by our kernels, 64 of them 6 %. Weights of 8 and 4 bits multiply
-    up to 128 rows (`most_packed_rows`), and gates any number, in kernels of our own; more rows meet
-    a copy widened to 16 bits, which costs less time than tiles that each widen the same weights.
+    to 16 such rows are 15 % faster by our kernels, 64 of them 6 %.
+
+    On compute capability 9 rows meet weights of 8 bits, and up to 192 rows those of 4, as integers
+    (`IntegerRows`). Elsewhere, and with more rows, both are widened to 16 bits on their way through
+    kernels of our own up to `most_packed_rows`, and gates for any number; more rows meet a widened
+    copy, which costs less time than tiles that each widen the same weights.
 
     Prefetching weights into the L2 cache while attention waits or a product ends does not pay: a
     step of one row on an H200 gained nothing from 4 or 8 MB and lost 5 % with 16.
@@ -53,11 +57,15 @@ class Products:
         self._normed = scratch(2 * max_rows * hidden, table.dtype)
         gate_up = 2 * max_rows * 2 * ffn
         self._widened_size = 0
-        if layer.down.is_packed:
+        if layer.down.is_packed and max_rows > most_packed_rows():
             self._widened_size = max(hidden * ffn, layer.qkv.weight.shape[1] * hidden)
-        # where gates are not needed, widened weights are
+        # of gates, or where those are not needed of widened weights or of rows as integers
         self._gate_up = scratch(max(gate_up, self._widened_size), table.dtype)
-        self._packed_rows = PackedRows(weights.branches.lanes, table.device)
+        lanes = weights.branches.lanes
+        self._packed_rows = PackedRows(lanes, table.device)
+        self._integer_rows = None
+        if layer.down.is_packed and self._few_rows is not None:
+            self._integer_rows = IntegerRows(lanes, max_rows, self._gate_up.view(torch.int8))
         if layer.qkv.weight.dtype is torch.float8_e4m3fn:
             self._float8_rows = scratch(
                 2 * max_rows * max(ffn, layer.o.weight.shape[2]), torch.float8_e4m3fn
@@ -93,6 +101,19 @@ class Products:
                 gated=gated,
             )
             return
+        by_integers = self._integer_rows_for(x, linear)
+        if by_integers is not None and linear.scale is not None:
+            by_integers(
+                x,
+                linear.weight,
+                linear.scale,
+                out,
+                norm=norm,
+                eps=self._eps,
+                residual=residual,
+                gated=gated,
+            )
+            return
         few_rows = self._few_rows_for(x, linear)
         if few_rows is not None and linear.scale is not None:
             values = _view(self._float8_rows, x.shape)
@@ -123,7 +144,7 @@ class Products:
         weight, scale = linear.weight, linear.scale
         assert scale is not None, "packed weights have scales"
         shape, is_few = (weight.shape[1], x.shape[2]), x.shape[1] <= most_packed_rows()
-        if gated and not is_few:
+        if gated and x.shape[1] > MOST_ROWS:
             gate_up = _view(self._gate_up, (*out.shape[:2], 2 * out.shape[2]))
             self._packed_rows(x, weight, scale, gate_up)
             gate(gate_up, out)
@@ -151,6 +172,13 @@ class Products:
             self._float8_product(x[lane], linear.weight[lane], product)
             added = None if residual is None else residual[lane]
             rescale(product, self._row_scale, linear.scale[lane], out[lane], residual=added)
+
+    def _integer_rows_for(self, x: Tensor, linear: LaneLinear) -> IntegerRows | None:
+        """Our own kernels for integers, where they are the faster ones and can do it."""
+        if self._integer_rows is None or not linear.is_packed or linear.scale is None:
+            return None
+        can = self._integer_rows.takes(x.shape[1], linear.weight, linear.scale)
+        return self._integer_rows if can else None
 
     def _few_rows_for(self, x: Tensor, linear: LaneLinear) -> FewRows | None:
         """Our own kernels for few rows, where they are the faster ones and can do it."""

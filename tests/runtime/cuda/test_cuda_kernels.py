@@ -10,8 +10,9 @@ pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
 
 from moss_engine.kernels.lm.few_rows import FewRows, has_few_rows  # noqa: E402
+from moss_engine.kernels.lm.integer_rows import IntegerRows  # noqa: E402
 from moss_engine.kernels.lm.matvec import matvec  # noqa: E402
-from moss_engine.kernels.lm.packed_rows import PackedRows, RowsTuning, widen  # noqa: E402
+from moss_engine.kernels.lm.packed_rows import PackedRows, widen  # noqa: E402
 from moss_engine.kernels.lm.rows import embed, quantise_rows  # noqa: E402
 from moss_engine.models.packed import group_of, quantise4, quantise8, widen4  # noqa: E402
 from tests.runtime.cuda.cuda_support import DEVICE, INTERPRETED, relative_error  # noqa: E402
@@ -159,11 +160,11 @@ def test_matvec_of_packed_weights(dtype, lanes, inputs, outputs, bits):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("lanes", "rows", "inputs", "outputs"),
-    [(1, 3, 96, 20), (2, 18, 160, 12), (1, 5, 256, 20)]
-    + ([] if INTERPRETED else [(1, 64, 4096, 200), (2, 100, 4096, 72), (1, 512, 512, 9000)]),
+    [(1, 3, 96, 20), (2, 18, 160, 12), (1, 5, 512, 20), (1, 130, 512, 12)]
+    + ([] if INTERPRETED else [(1, 64, 4096, 200), (2, 100, 4096, 72), (1, 512, 4096, 4500)]),
 )
 def test_rows_of_packed_weights(dtype, lanes, rows, inputs, outputs, bits):
-    """Rows past the last tile, split columns (256 of them), gates, and some of the outputs."""
+    """Rows past the last tile, split columns (512 of them), gates, and some of the outputs."""
     weight, scale, wide = packed(lanes, 2 * outputs, inputs, bits)
     product_of = PackedRows(lanes, torch.device(DEVICE))
     x = normal(lanes, rows, inputs, dtype=dtype, seed=1) / inputs**0.5
@@ -183,21 +184,76 @@ def test_rows_of_packed_weights(dtype, lanes, rows, inputs, outputs, bits):
     assert relative_error(out, wanted[..., 4:outputs]) < TOLERANCE[dtype]
 
 
+def integer_rows(lanes: int, rows: int, inputs: int) -> IntegerRows:
+    if not has_few_rows():
+        pytest.skip("the kernel is for compute capability 9")
+    values = torch.empty(2 * lanes * rows * inputs, dtype=torch.int8, device=DEVICE)
+    return IntegerRows(lanes, rows, values)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("lanes", "rows", "inputs", "outputs"),
+    [(1, 3, 64, 20), (2, 9, 1024, 12), (1, 70, 512, 20)]
+    + (
+        []
+        if INTERPRETED
+        else [(2, 8, 4096, 72), (1, 16, 12288, 40), (1, 32, 4096, 9000), (2, 100, 12288, 72)]
+    ),
+)
+def test_rows_as_integers(dtype, lanes, rows, inputs, outputs, bits):
+    """Rows past the last tile, split columns, a residual, gates behind a norm, and some of the
+    outputs; a row with what is no number leaves the others alone."""
+    weight, scale, wide = packed(lanes, 2 * outputs, inputs, bits)
+    product_of = integer_rows(lanes, rows, inputs)
+    assert product_of.takes(rows, weight, scale)
+    x = normal(lanes, rows, inputs, dtype=dtype, seed=1)
+    norm = normal(lanes, inputs, dtype=dtype, seed=3) / inputs**0.5
+    residual = normal(lanes, rows, 2 * outputs, dtype=dtype, seed=4)
+    wanted = torch.einsum("lrk,lnk->lrn", x.double(), wide)
+    most = max(TOLERANCE[dtype], FIXED_POINT)
+    for _ in range(2):  # the second finds what the first has left in the scratch memory
+        product_of(x, weight, scale, out := residual.clone(), residual=out)
+        assert relative_error(out, residual.double() + wanted) < most
+    out = torch.full((lanes, rows, outputs - 4), torch.nan, device=DEVICE, dtype=dtype)
+    product_of(x, weight[:, 4:outputs], scale[:, 4:outputs], out)
+    assert relative_error(out, wanted[..., 4:outputs]) < most
+    for fault in (torch.nan, torch.inf):  # integers have none
+        faulty = x.clone()
+        faulty[0, 1, 5] = fault
+        product_of(faulty, weight, scale, found := torch.zeros_like(residual))
+        assert not found[0, 1].isfinite().any()
+        assert found.isfinite().all(2).sum() == lanes * rows - 1
+    first, second = torch.einsum("lrk,lnk->lrn", normed(x, norm[:, None], 1e-3), wide).chunk(2, -1)
+    out = torch.full((lanes, rows, outputs), torch.nan, device=DEVICE, dtype=dtype)
+    product_of(x, weight, scale, out, norm=norm, eps=1e-3, gated=True)
+    assert relative_error(out, F.silu(first) * second) < 2 * most
+
+
 @pytest.mark.skipif(INTERPRETED, reason="what overlaps on tensor cores is asked")
 @pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize("rows", [64, 128, 512])
-@pytest.mark.parametrize(("inputs", "outputs"), [(4096, 3072), (4096, 2048), (4096, 12288)])
+@pytest.mark.parametrize("rows", [2, 16, 32, 64, 128, 192, 256, 512])
+@pytest.mark.parametrize(
+    ("inputs", "outputs"), [(4096, 3072), (4096, 2048), (12288, 2048), (4096, 12288)]
+)
 def test_rows_of_packed_weights_are_the_same_every_time(inputs, outputs, rows, bits):
+    """Of the kernel that is used for so many."""
     dtype = torch.bfloat16
     weight, scale, wide = packed(1, 2 * outputs, inputs, bits)
-    product_of = PackedRows(1, torch.device(DEVICE))
+    product_of = integer_rows(1, rows, inputs)
+    if not product_of.takes(rows, weight, scale):
+        product_of = PackedRows(1, torch.device(DEVICE))
     x = normal(1, rows, inputs, dtype=dtype, seed=1) / inputs**0.5
     product_of(
         x, weight, scale, first := torch.empty(1, rows, 2 * outputs, device=DEVICE, dtype=dtype)
     )
-    assert relative_error(first, torch.einsum("lrk,lnk->lrn", x.double(), wide)) < TOLERANCE[dtype]
+    wanted = torch.einsum("lrk,lnk->lrn", x.double(), wide)
+    assert relative_error(first, wanted) < TOLERANCE[dtype]
     gates = torch.empty(1, rows, outputs, device=DEVICE, dtype=dtype)
     product_of(x, weight, scale, gates, gated=True)
+    gate, up = wanted.chunk(2, -1)
+    assert relative_error(gates, F.silu(gate) * up) < 2 * TOLERANCE[dtype]
     for _ in range(50):
         product_of(x, weight, scale, out := torch.empty_like(first))
         assert torch.equal(out, first)
@@ -206,22 +262,9 @@ def test_rows_of_packed_weights_are_the_same_every_time(inputs, outputs, rows, b
 
 
 @pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize("by_descriptors", [False, True])
-def test_packed_weights_by_words_and_in_a_widened_copy(bits, by_descriptors):
-    if by_descriptors and not has_few_rows():
-        pytest.skip("descriptors are for compute capability 9")
-    dtype, words = DTYPES[-1], RowsTuning(32, 16, 4, 5, words=True, descriptors=by_descriptors)
+def test_packed_weights_in_a_widened_copy(bits):
+    dtype = DTYPES[-1]
     weight, scale, wide = packed(1, 40, 512, bits)
-    x = normal(1, 5, 512, dtype=dtype, seed=1) / 512**0.5
-    wanted = torch.einsum("lrk,lnk->lrn", x.double(), wide)
-    product_of = PackedRows(1, torch.device(DEVICE))
-    out = torch.full((1, 5, 40), torch.nan, device=DEVICE, dtype=dtype)
-    product_of(x, weight, scale, out, tuning=words)
-    assert relative_error(out, wanted) < TOLERANCE[dtype]
-    out = torch.full((1, 5, 20), torch.nan, device=DEVICE, dtype=dtype)
-    product_of(x, weight, scale, out, gated=True, tuning=words)
-    first, second = wanted.chunk(2, -1)
-    assert relative_error(out, F.silu(first) * second) < 2 * TOLERANCE[dtype]
     widen(weight[0], scale[0], copy := torch.full((40, 512), torch.nan, device=DEVICE, dtype=dtype))
     assert relative_error(copy, wide[0]) < TOLERANCE[dtype]
 

@@ -201,8 +201,8 @@ class TestKvInt8Bfloat16(TestBfloat16):
     kv_int8 = True
 
 
-# One row meets machine instructions that round the vector to 11 bits of mantissa.
-PACKED = 1e-4 if INTERPRETED else 2e-2
+# Rows become integers of 16 bits; on a GPU those of float32 do when they are alone.
+PACKED = 1e-3 if INTERPRETED else 2e-2
 
 
 class TestInt8(CudaContract):

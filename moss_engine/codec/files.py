@@ -96,12 +96,21 @@ def is_trained(name: str) -> bool:
     return not name.endswith(".filter")
 
 
+INT8_MIN_VALUES = 16_384
+"""Smaller matrices stay float16: a quantiser's own projection is delicate."""
+
+
 def write(
-    folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], int8_names: list[str]
+    folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], storage: str
 ) -> None:
-    """Write config.json and the tensors, those of `int8_names` as int8 rows."""
+    """Write config.json and a network's tensors as "float32", as "float16", or large ones as rows
+    of "int8" and the others as float16."""
+    state = {name: tensor.float() for name, tensor in tensors.items() if is_trained(name)}
+    rows = [n for n, t in state.items() if t.dim() > 1 and t.numel() >= INT8_MIN_VALUES]
+    wide = {"float32": list(state), "float16": [], "int8": rows}[storage]
+    kept = {name: tensor if name in wide else tensor.half() for name, tensor in state.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    save_tensors(folder / FILE_NAME, tensors, int8_names)
+    save_tensors(folder / FILE_NAME, kept, rows if storage == "int8" else ())
     (folder / CONFIG_NAME).write_text(json.dumps(dict(config), indent=2) + "\n", encoding="utf-8")
 
 

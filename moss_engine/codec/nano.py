@@ -178,8 +178,6 @@ def _strides(levels: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 FSQ_TYPE = "nano-fsq"
-INT8_MIN_VALUES = 16_384
-"""Smaller matrices stay float16: the quantiser's own projection is delicate."""
 
 
 def load_fsq(folder: Path, device: torch.device | str = "cpu") -> NanoFsq:
@@ -200,20 +198,9 @@ def load_fsq(folder: Path, device: torch.device | str = "cpu") -> NanoFsq:
 
 
 def save_fsq(folder: Path, fsq: NanoFsq, *, int8: bool = True) -> None:
-    """Write matrices as int8 rows and the rest as float16, or everything as float32."""
+    """Write large matrices as int8 rows and the rest as float16, or everything as float32."""
     config = {"type": FSQ_TYPE, **dataclasses.asdict(fsq.config)}
-    tensors = {name: tensor.half() if int8 else tensor for name, tensor in fsq.state_dict().items()}
-    rows = [
-        name
-        for name, tensor in tensors.items()
-        if tensor.dim() == 2 and tensor.numel() >= INT8_MIN_VALUES
-    ]
-    write(
-        folder,
-        config,
-        {**tensors, **{n: fsq.state_dict()[n].float() for n in rows}},
-        rows if int8 else [],
-    )
+    write(folder, config, fsq.state_dict(), "int8" if int8 else "float32")
 
 
 RECORDED_CODES = 2

@@ -34,7 +34,7 @@ from moss_engine.codec.vocoder.hift.weights import (
     pack_hift,
     read_hift_config,
 )
-from moss_engine.codec.vocoder.make import make_steady_vocoder, vocoder_mel
+from moss_engine.codec.vocoder.make import make_vocoder, vocoder_mel
 
 FLOW_FOLDER = "flow"
 CONFIG = f"{FLOW_FOLDER}/config.yaml"
@@ -89,7 +89,6 @@ def read_configs(folder: Path) -> tuple[FlowConfig, HiftConfig]:
 
 
 VOICES_FOLDER = "voices"
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 CUDA_STREAMS, MANY_CUDA_STREAMS = 16, 64
 """Replies that a GPU speaks in one run."""
@@ -99,7 +98,7 @@ def codec_dtype(name: str, device: torch.device) -> torch.dtype:
     """Number format of encoder and flow: `auto` is float16 on a GPU, else float32."""
     if name == "auto":
         return torch.float16 if device.type == "cuda" else torch.float32
-    return DTYPES[name]
+    return getattr(torch, name)
 
 
 def most_together(device: torch.device, dtype: torch.dtype, vocoder: str) -> int:
@@ -210,7 +209,7 @@ def _load_vocoder(
         return hift_vocoder(load_hift(folder, device), flow.config, max_together)
     frames = CHUNK_CODES * flow.config.ratio
     assert vocoder_folder is not None
-    return make_steady_vocoder(vocoder_folder, device, frames, max_together)
+    return make_vocoder(vocoder_folder, device, (frames,), max_together, steady=True)
 
 
 def hift_vocoder(weights: HiftWeights, flow: FlowConfig, max_together: int) -> Hift:

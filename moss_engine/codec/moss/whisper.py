@@ -26,7 +26,7 @@ from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
 from moss_engine.api.errors import CheckpointError, EngineFaultError
 from moss_engine.api.small_files import read_json
 from moss_engine.codec.base import MelSpec
-from moss_engine.codec.device import captured
+from moss_engine.codec.device import Graph
 from moss_engine.codec.mel import slaney_filters
 from moss_engine.codec.resample import resample
 from moss_engine.models.checkpoint import FILE_NAME, check_tensors, read_finite
@@ -288,36 +288,29 @@ class EncoderGraphs:
         frames_per_code: int,
         device: torch.device,
     ) -> None:
-        self._encode, self._frames_per_code = encode, frames_per_code
+        self._frames_per_code = frames_per_code
         self._lock = threading.Lock()
-        self._shapes: dict[int, tuple[Tensor, Tensor, Callable[[], object]]] = {}
-        memory = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
-        for length in reversed(LENGTHS):  # the longest takes the most memory
-            features = torch.zeros(1, bands, length * frames_per_code, device=device)
-            self._shapes[features.shape[2]] = features, *self._captured(features, memory)
+        self._runs: dict[int, Callable[[Tensor], tuple[Tensor, ...]]] = {}
+        lane = torch.cuda.Stream(device) if device.type == "cuda" else None
+        pool = torch.cuda.graph_pool_handle() if lane else None
+        for frames in (length * frames_per_code for length in reversed(LENGTHS)):
+            # the longest first, which takes the most memory; on a CPU the network itself runs
+            self._runs[frames] = lambda features: (encode(features),)
+            if lane is not None:
+                features = torch.zeros(1, bands, frames, device=device)
+                with torch.inference_mode():
+                    self._runs[frames] = Graph(self._runs[frames], (features,), lane, pool)
 
     @torch.inference_mode()
-    def _captured(self, features: Tensor, memory: Any) -> tuple[Tensor, Callable[[], object]]:
-        """Where the codes of `features` appear, and what makes them: on a CPU the network."""
-        if memory is None:
-            codes = self._encode(features)
-            return codes, lambda: codes.copy_(self._encode(features))
-        stream = torch.cuda.Stream(features.device)
-        graph, codes = captured(lambda: self._encode(features), stream, memory)
-        return codes, graph.replay
-
     def __call__(self, features: Tensor) -> Tensor | None:
         """Codes of one segment [1, bands, frames]; None where it is longer than every graph."""
         frames = features.shape[2]
-        length = min((found for found in self._shapes if found >= frames), default=None)
-        if length is None:
+        room = min((found for found in self._runs if found >= frames), default=None)
+        if room is None:
             return None
-        given, codes, run = self._shapes[length]
         with self._lock:
-            given[:, :, :frames] = features
-            given[:, :, frames:] = 0
-            run()
-            return codes[:, : frames // self._frames_per_code].clone()
+            (codes,) = self._runs[room](pad(features, (0, room - frames)))
+        return codes[:, : frames // self._frames_per_code]
 
 
 CONV_STRIDE = 2

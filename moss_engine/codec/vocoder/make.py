@@ -12,7 +12,7 @@ from torch import nn
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.base import MOSS_MEL, MelSpec
-from moss_engine.codec.files import CONFIG_NAME, filled, is_trained, read_config, unusable, write
+from moss_engine.codec.files import CONFIG_NAME, filled, read_config, unusable, write
 from moss_engine.codec.vocoder.bigvgan import (
     build_generator,
     check_config,
@@ -37,8 +37,6 @@ SOURCE_TYPES: dict[str, type[nn.Module]] = {
     "source-bigvgan": SourceBigVgan,
 }
 TYPES = (BIGVGAN_TYPE, *SOURCE_TYPES)
-INT8_MIN_VALUES = 16_384
-"""Smaller weights stay float16."""
 
 
 def vocoder_mel(folder: Path) -> MelSpec:
@@ -97,12 +95,7 @@ def save_source_vocoder(
 ) -> None:
     """Write a generator that shapes pulses as "float32", "float16", or large weights as "int8"."""
     config = {"type": kind, "sizes": dict(sizes), "gain": gain, "mel": dataclasses.asdict(MOSS_MEL)}
-    state = {n: t.float() for n, t in network.state_dict().items() if is_trained(n)}
-    rows = [n for n, t in state.items() if t.dim() > 1 and t.numel() >= INT8_MIN_VALUES]
-    rows = rows if dtype == "int8" else []
-    exact = dtype == "float32"
-    kept = {n: t if exact or n in rows else t.half() for n, t in state.items()}
-    write(folder, config, kept, rows)
+    write(folder, config, network.state_dict(), dtype)
 
 
 CONTEXT_SHARE = 0.8
@@ -133,34 +126,30 @@ def pick_folder(folder: Path, kind: str, device: torch.device) -> Path:
 
 
 def make_vocoder(
-    folder: Path, device: torch.device, chunk_frames: tuple[int, ...], max_together: int
+    folder: Path,
+    device: torch.device,
+    chunk_frames: tuple[int, ...],
+    max_together: int,
+    *,
+    steady: bool = False,
 ) -> ChunkVocoder:
-    """The folder's vocoder, its sound coming in chunks of `chunk_frames`, the last one repeated.
+    """The folder's vocoder, its sound coming in chunks of `chunk_frames`, the last one repeated;
+    where mel comes in such chunks (`steady`, of one size), as soon as a frame is final.
 
     On a GPU at most `max_together` replies at a time, and a plain BigVGAN runs in half precision as
     a CUDA graph; the others run operation by operation in float32 there.
     """
     network, config = load_vocoder(folder, device)
-    if config["type"] == BIGVGAN_TYPE:
-        context, spec = context_frames(config, CONTEXT_SHARE), mel_spec_of(config)
-        plan = chunk_plan(chunk_frames, context, device)
-        return window_vocoder(network, spec, plan, device, max_together)
-    mel = MelSpec(**config["mel"])
-    return CachedVocoder(cast("Network", network), mel, config["gain"], chunk_frames, device)
-
-
-def make_steady_vocoder(
-    folder: Path, device: torch.device, frames: int, max_together: int
-) -> ChunkVocoder:
-    """As `make_vocoder` for mel that comes `frames` at a time: sound as soon as a frame is
-    final."""
-    if read_config(folder)["type"] != BIGVGAN_TYPE:
-        return make_vocoder(folder, device, (1,), max_together)
-    generator, config = load_vocoder(folder, device)
+    if config["type"] != BIGVGAN_TYPE:
+        mel, chunks = MelSpec(**config["mel"]), (1,) if steady else chunk_frames
+        return CachedVocoder(cast("Network", network), mel, config["gain"], chunks, device)
     context = context_frames(config, CONTEXT_SHARE)
-    first = frames - context % frames
-    plan = WindowPlan((first, frames), context, context, (2 * context + frames,))
-    return window_vocoder(generator, mel_spec_of(config), plan, device, max_together)
+    plan = chunk_plan(chunk_frames, context, device)
+    if steady:
+        (frames,) = chunk_frames
+        first = frames - context % frames
+        plan = WindowPlan((first, frames), context, context, (2 * context + frames,))
+    return window_vocoder(network, mel_spec_of(config), plan, device, max_together)
 
 
 def chunk_plan(chunk_frames: tuple[int, ...], context: int, device: torch.device) -> WindowPlan:

@@ -90,9 +90,6 @@ class Outbox:
     def is_full(self) -> bool:
         return self._bytes > MAX_HELD_BYTES
 
-    def __len__(self) -> int:
-        return len(self._frames)
-
     def put(self, event: dict[str, Any], sound: bytes = b"") -> None:
         text = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
         frame: str | bytes = text
@@ -144,11 +141,6 @@ class Tab:
     def conversation(self) -> Conversation:
         """Of this tab; a new one where it was not used for long."""
         return self._handlers.sessions.of(self._session_id, self.visitor, self._name)
-
-    @property
-    def busy(self) -> bool:
-        """Whether something that it asked for is still done."""
-        return bool(self._tasks)
 
     def tell(self, kind: str, sound: bytes = b"", /, **fields: Any) -> None:
         self.outbox.put({"type": kind, **fields}, sound)

@@ -419,7 +419,6 @@ export function mountLive(place, told) {
   setInterval(tick, TICK_MS);
   window.liveAudio = {
     askTyped, askSpoken, prepare, stop, clear, pause, player,
-    tab,
     get door() { return door; },
     get state() { return live; },
     get asking() { return asked !== null; },

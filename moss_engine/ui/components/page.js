@@ -1,19 +1,14 @@
 // The page: keys, drafts, examples, the shade, and what else belongs to no single component.
 
-import { note, recall, write } from "./common.js";
+import { note, part, recall, write } from "./common.js";
 import { mountLive } from "./live_audio.js";
 import { mountRecorder } from "./recorder.js";
 import { mountTranscript } from "./transcript.js";
 
-let shade, tongue, views; // since it began
+let tongue, views; // since it began
 let told; // what the server says of itself
 const byId = (id) => document.getElementById(id);
 const box = () => byId("text").querySelector("textarea");
-
-function paintShade(dark) {
-  document.body.classList.toggle("dark", dark);
-  shade.setAttribute("aria-pressed", dark);
-}
 
 // What is not needed at once.
 const later = (name, ...given) => import(new URL(`./${name}.js`, import.meta.url)).then(({ mount }) => mount(byId(name.replace("_", "-")), ...given));
@@ -112,9 +107,7 @@ document.addEventListener("unasked", ({ detail: { question, replaced } }) => {
     type(question);
     return show(why);
   }
-  const offer = document.createElement("button");
-  offer.className = "chip";
-  offer.textContent = question;
+  const offer = part("button", "chip", question);
   offer.addEventListener("click", () => offer.remove());
   byId("problem").querySelector(".unasked").append(offer);
 });
@@ -228,13 +221,10 @@ function showMode() {
   document.dispatchEvent(new Event("modechange"));
 }
 
-// Talking comes first where somebody answers and the browser has a microphone.
-const mayTalk = () => window.isSecureContext && navigator.mediaDevices;
-
-// A choice is remembered.
+// A choice is remembered; else talking comes first where somebody answers and the browser has a microphone.
 function firstMode() {
   const kept = notes().find((note) => note.dataset.mode === recall("moss-mode"));
-  const talk = told.talks && mayTalk() && notes().find(({ dataset }) => dataset.input === "speech" && dataset.output === "speech");
+  const talk = told.talks && window.isSecureContext && navigator.mediaDevices && notes().find(({ dataset }) => dataset.input === "speech" && dataset.output === "speech");
   if (kept || talk) document.querySelector(`#mode input[value="${CSS.escape((kept ?? talk).dataset.mode)}"]`).checked = true;
   showMode();
 }
@@ -390,16 +380,16 @@ function mountLanguage() {
 export function begin() {
   told = JSON.parse(byId("told").textContent);
   const element = byId("page");
-  shade = element.querySelector(".shade");
+  const shade = element.querySelector(".shade");
   tongue = element.querySelector(".tongue");
   const about = element.querySelector(".about");
   const programs = element.querySelector(".programs");
   mountLanguage();
   shade.setAttribute("aria-pressed", document.body.classList.contains("dark"));
   shade.addEventListener("click", () => {
-    const dark = !document.body.classList.contains("dark");
+    const dark = document.body.classList.toggle("dark");
+    shade.setAttribute("aria-pressed", dark);
     note("moss-shade", dark ? "dark" : "light");
-    paintShade(dark);
   });
   views = [...element.querySelectorAll(".views button")];
   for (const button of views) {

@@ -158,10 +158,9 @@ function showIds(live) {
   if (fresh.length === 0) return;
   const following = roll.scrollTop + roll.clientHeight >= roll.scrollHeight - 24;
   roll.append(...fresh.map((id) => {
-    const chip = document.createElement("span");
-    chip.className = id < 0 ? "code" : live.pieces[id].startsWith("<|") ? "mark" : "text";
     const piece = live.pieces[id];
-    chip.textContent = id < 0 ? ~id : Object.hasOwn(SIGNS, piece) ? SIGNS[piece] : piece.trim();
+    const chip = id < 0 ? part("span", "code", ~id)
+      : part("span", piece.startsWith("<|") ? "mark" : "text", Object.hasOwn(SIGNS, piece) ? SIGNS[piece] : piece.trim());
     chip.title = id < 0 ? `speech code ${~id}` : `text id ${id}: ${JSON.stringify(piece)}`;
     return chip;
   }));

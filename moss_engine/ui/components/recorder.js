@@ -3,7 +3,7 @@
 //   off -> opening -> recording -> sending -> off                       a press begins, a press sends
 //   off -> opening -> listening <-> hearing                             hands-free, until it is switched off
 
-import { BUSY, loadWorklet, root, write } from "./common.js";
+import { BUSY, complain, loadWorklet, root, write } from "./common.js";
 
 // The microphone, as blocks of int16 at `rateHz`. It is open only while it is listened to.
 const LAST_BLOCK_MS = 100; // the longest that the end of a recording is waited for
@@ -36,7 +36,7 @@ export class Capture {
     if (navigator.audioSession) navigator.audioSession.type = "play-and-record";
     this.context ??= new AudioContext({ latencyHint: "interactive" });
     const played = this.played();
-    this.loaded ??= this.load(); // while the visitor is asked
+    this.loaded ??= loadWorklet(this.context, new URL("./recorder_worklet.js", import.meta.url)); // while the visitor is asked
     const stream = await navigator.mediaDevices.getUserMedia({ audio: WANTED });
     if (this.turn !== mine) return close(stream);
     this.stream = stream;
@@ -75,10 +75,6 @@ export class Capture {
     track.onunmute = () => mine() && this.muted(false);
   }
 
-  load() {
-    return loadWorklet(this.context, new URL("./recorder_worklet.js", import.meta.url));
-  }
-
   // Stop, but not before the last block was delivered, so that no word loses its end.
   async finish() {
     const mine = this.turn;
@@ -92,10 +88,6 @@ export class Capture {
 
   stop() {
     this.turn = null;
-    this.release();
-  }
-
-  release() {
     this.source?.disconnect();
     this.copy?.disconnect();
     this.node?.port.postMessage("close");
@@ -387,7 +379,7 @@ function show() {
 
 function note(text) {
   sentence = text;
-  document.dispatchEvent(new CustomEvent("problem", { detail: text }));
+  complain(text);
 }
 
 // A press begins and a press sends; whoever holds the button down talks as long as it is held.
@@ -462,7 +454,7 @@ export function mountRecorder(place, told) {
     $(".rec-free input").disabled = true;
     $(".rec-why").textContent = props.no_hands_free;
   }
-  window.recorder = { ready: true, get state() { return state; }, get shown() { return shown(); },
+  window.recorder = { get state() { return state; }, get shown() { return shown(); },
     get seconds() { return seconds; }, line, capture, possible: Capture.possible, send, sample,
     sampleFile: sendFile };
   show();

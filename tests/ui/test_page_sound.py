@@ -132,18 +132,6 @@ def test_stop_silences_the_page_and_frees_the_reply(service, visit):
     assert tab.problems == []
 
 
-def test_the_blocks_in_use_are_told_behind_the_reply_too(service, visit):
-    tab, other = visit(), visit(view="listen")
-    blocks = tab.page.locator('[data-key="blocks"] b')
-    tab.hear("Soon over.")
-    assert until(lambda: blocks.inner_text() == "0 / 1024")
-    service.script = Script(seconds=40.0, rtf=0.9)
-    other.ask("A long one of somebody else.")
-    assert until(lambda: blocks.inner_text() == "12 / 1012")
-    other.page.keyboard.press("Escape")
-    assert until(lambda: blocks.inner_text() == "0 / 1024")
-
-
 def test_without_a_secure_context_sound_is_exact_and_only_files_are_taken(
     service, visit, insecure_url
 ):

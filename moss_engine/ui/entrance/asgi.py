@@ -6,12 +6,13 @@ import asyncio
 import gzip
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
 import brotli
+from starlette.datastructures import MutableHeaders
 
 MAX_BODY_BYTES = 256 * 1024
 TOO_LARGE = f"The request is larger than {MAX_BODY_BYTES // 1024} kB."
@@ -86,16 +87,14 @@ def replay(body: bytes, receive: Any) -> Any:
     return replayed
 
 
-def with_headers(send: Any, headers: dict[bytes, bytes]) -> Any:
+def with_headers(send: Any, headers: Mapping[str, str]) -> Any:
     """A `send` that adds the headers that an answer has not."""
 
     async def sending(message: Any) -> None:
         if message["type"] == "http.response.start":
-            known = {key.lower() for key, _ in message["headers"]}
-            message["headers"] = [
-                *message["headers"],
-                *((k, v) for k, v in headers.items() if k not in known),
-            ]
+            told = MutableHeaders(scope=message)
+            for name, value in headers.items():
+                told.setdefault(name, value)
         await send(message)
 
     return sending

@@ -41,11 +41,11 @@ ENDPOINTS = ("/v1/", "/metrics", "/mcp")
 DOOR = f"{API}/live"
 
 SAFE = {
-    b"x-content-type-options": b"nosniff",
-    b"referrer-policy": b"no-referrer",
-    b"permissions-policy": b"microphone=(self), camera=(), geolocation=()",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "permissions-policy": "microphone=(self), camera=(), geolocation=()",
 }
-FILE = {b"x-content-type-options": b"nosniff"}
+FILE = {"x-content-type-options": "nosniff"}
 HEALTH = {
     "ready": "Requests are answered.",
     "draining": "The service is shutting down.",
@@ -100,7 +100,7 @@ class Guard:
     def __post_init__(self) -> None:
         self.texts = Texts(self.rewrite)
         policy = " ".join(("frame-ancestors 'self'", *self.frames))
-        self.headers = {**SAFE, b"content-security-policy": policy.encode()}
+        self.headers = {**SAFE, "content-security-policy": policy}
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] == "websocket":

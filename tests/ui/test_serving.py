@@ -13,6 +13,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,23 +33,30 @@ from tests.ui.page_support import INFO, FakeService, Script, free_port, until
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run_app(*arguments: str, **environment: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "app.py", *arguments],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@contextlib.contextmanager
+def program(*arguments: str, **options) -> Iterator[subprocess.Popen]:
+    """Python with arguments, in the program's folder; gone at the end. `options` are Popen's."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    usual = {"cwd": ROOT, "text": True, **pipes}
+    process = subprocess.Popen([sys.executable, *arguments], **{**usual, **options})
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def with_folder(folder: Path) -> dict[str, str]:
+    """The environment in which temporary files are made there."""
+    return {**os.environ, "TMPDIR": str(folder)}
 
 
 def test_a_page_that_cannot_be_opened_ends_the_program_with_a_sentence(tiny_checkpoint, tmp_path):
     """Although threads of the service work by then."""
     keys, port = str(tmp_path / "keys"), str(free_port())
     options = ("--device", "cpu", "--port", port, "--api-key-file", keys)
-    process = run_app("--checkpoint", str(tiny_checkpoint), *options)
-    _, error = process.communicate(timeout=120)
+    with program("app.py", "--checkpoint", str(tiny_checkpoint), *options) as process:
+        _, error = process.communicate(timeout=120)
     assert process.returncode == 1, error
     assert error.count("\n") == 1 and "--api-key-file" in error
 
@@ -65,41 +73,25 @@ def test_a_taken_port_is_told_before_anything_is_loaded(monkeypatch, tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals")
 def test_a_start_that_is_broken_off_ends_without_a_traceback():
     terminal, process_end = os.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "app.py", "--port", str(free_port())],
-        cwd=ROOT,
-        stderr=process_end,
-        stdout=process_end,
-    )
-    os.close(process_end)
-    said = os.fdopen(terminal, "rb")
-    try:
+    own = {"stdin": None, "stdout": process_end, "stderr": process_end}
+    with (
+        open(terminal, "rb") as said,
+        program("app.py", "--port", str(free_port()), **own) as start,
+    ):
+        os.close(process_end)
         assert said.readline() == b"Loading nano.\r\n"
-        process.send_signal(signals.SIGINT)
-        assert process.wait(timeout=120) == 130
+        start.send_signal(signals.SIGINT)
+        assert start.wait(timeout=120) == 130
         with contextlib.suppress(OSError):  # Linux says so that nobody is left to write
             assert said.read() == b""
-    finally:
-        process.kill()
-        process.wait()
-        said.close()
 
 
 def test_a_signal_lets_the_open_reply_end_and_leaves_no_sound(tiny_checkpoint, tmp_path):
     """SIGTERM; that Ctrl+C ends it, too, is tried where there are no signals of Unix."""
-    port = free_port()
-    process = run_app(
-        "--checkpoint",
-        str(tiny_checkpoint),
-        "--port",
-        str(port),
-        "--device",
-        "cpu",
-        "--drain-s",
-        "1",
-        TMPDIR=str(tmp_path),
-    )
-    try:
+    port = str(free_port())
+    options = ("--device", "cpu", "--port", port, "--drain-s", "1")
+    command = ("app.py", "--checkpoint", str(tiny_checkpoint), *options)
+    with program(*command, env=with_folder(tmp_path)) as process:
         line = process.stdout.readline()
         assert f"127.0.0.1:{port}" in line and "tiny-random" in line
         client = Client(f"http://127.0.0.1:{port}", verbose=False)
@@ -110,9 +102,6 @@ def test_a_signal_lets_the_open_reply_end_and_leaves_no_sound(tiny_checkpoint, t
         assert process.wait(timeout=120) == 0
         assert not list(tmp_path.glob("moss-speech-*"))
         client.close()
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_a_public_link_that_cannot_be_made_stops_the_start(monkeypatch):
@@ -209,28 +198,18 @@ WINDOWS_PATIENCE_S = 240.0
 
 def test_the_page_is_served_speaks_and_ends(tmp_path):
     port = free_port()
-    program = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "--port", str(port), "--drain-s", "1"],
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        told = program.stdout.readline()
-        assert told.startswith("Serving "), program.communicate()[1]
+    command = ("-c", PROGRAM, "--port", str(port), "--drain-s", "1")
+    with program(*command, env=with_folder(tmp_path)) as process:
+        told = process.stdout.readline()
+        assert told.startswith("Serving "), process.communicate()[1]
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=WINDOWS_PATIENCE_S) as http:
             assert "MOSS-Speech Live" in http.get("/").text
             asked = http.post("/gradio_api/call/reply", json={"data": ["It speaks."]}).json()
             reply = http.get(f"/gradio_api/call/reply/{asked['event_id']}").text
         assert "event: complete" in reply and ".wav" in reply
-        program.send_signal(signals.SIGINT)
-        assert program.wait(WINDOWS_PATIENCE_S) == 0
+        process.send_signal(signals.SIGINT)
+        assert process.wait(WINDOWS_PATIENCE_S) == 0
         assert not list(tmp_path.glob("moss-speech-*")), "visitors' sound is still there"
-    finally:
-        program.kill()
-        program.communicate()
 
 
 # The folder for visitors' sound, and a start that is broken off.
@@ -252,19 +231,11 @@ def temporary(tmp_path, monkeypatch):
 
 
 def test_what_a_killed_process_left_is_removed_at_the_next_start(temporary):
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD],
-        env={**os.environ, "TMPDIR": str(temporary)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    (folder,) = [process.stdout.readline().strip()]
-    process_of.remove_left_behind(temporary)
-    assert os.listdir(folder), "it is in use"
-    process.send_signal(signals.SIGKILL)
-    process.communicate()
-    assert os.listdir(folder)
+    with program("-c", HOLD, env=with_folder(temporary)) as process:
+        folder = process.stdout.readline().strip()
+        process_of.remove_left_behind(temporary)
+        assert os.listdir(folder), "it is in use"
+    assert os.listdir(folder), "it was killed"
     process_of.remove_left_behind(temporary)
     assert not os.path.exists(folder)
 
@@ -313,11 +284,7 @@ with breakable():
 
 
 def test_sigterm_before_anybody_waits_for_it_leaves_no_folder(temporary):
-    ended = subprocess.run(
-        [sys.executable, "-c", STARTING],
-        env={**os.environ, "TMPDIR": str(temporary)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert ended.returncode == 128 + signals.SIGTERM
-    assert not os.path.exists(ended.stdout.strip())
+    with program("-c", STARTING, env=with_folder(temporary)) as process:
+        folder, _ = process.communicate(timeout=120)
+    assert process.returncode == 128 + signals.SIGTERM
+    assert not os.path.exists(folder.strip())

@@ -43,6 +43,7 @@ async def refused(receive, send):
 
 @contextlib.asynccontextmanager
 async def served(monkeypatch, **limits):
+    """Opens connections that send something; closes them at the end."""
     for name, value in {"CHECK_S": 0.02, **limits}.items():
         monkeypatch.setattr(connections, name, value)
     port = free_port()
@@ -53,9 +54,19 @@ async def served(monkeypatch, **limits):
     task = asyncio.ensure_future(server._serve())
     while not server.started:
         await asyncio.sleep(0.01)
+    writers = []
+
+    async def connect(sent: bytes = b""):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writers.append(writer)
+        writer.write(sent)
+        return reader, writer
+
     try:
-        yield lambda: asyncio.open_connection("127.0.0.1", port)
+        yield connect
     finally:
+        for writer in writers:
+            writer.close()
         server.should_exit = server.force_exit = True
         await task
 
@@ -68,31 +79,29 @@ async def over(reader) -> float:
     return time.monotonic() - began_s
 
 
-async def answered(connect) -> bytes:
-    reader, writer = await connect()
-    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
-    writer.close()
-    return answer
-
-
 ANSWERED = b"HTTP/1.1 200"
+ASKED = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+async def answered(connect) -> bytes:
+    reader, _ = await connect(ASKED)
+    return await asyncio.wait_for(reader.read(), PATIENCE_S)
+
+
 HALF = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf"
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n", HALF])
 async def test_half_a_head_and_half_a_body_are_not_waited_for(monkeypatch, sent):
     async with served(monkeypatch, HEAD_S=0.2, PIECE_S=0.2) as connect:
-        reader, writer = await connect()
-        writer.write(sent)
+        reader, _ = await connect(sent)
         await over(reader)
         assert (await answered(connect)).endswith(b"xx")
 
 
 async def test_a_body_that_trickles_has_an_end(monkeypatch):
     async with served(monkeypatch, PIECE_S=60.0, BODY_S=0.3) as connect:
-        reader, writer = await connect()
-        writer.write(HALF)
+        reader, writer = await connect(HALF)
         closed = asyncio.ensure_future(over(reader))
         while not closed.done():
             writer.write(b".")
@@ -103,7 +112,6 @@ async def test_a_body_that_trickles_has_an_end(monkeypatch):
 @pytest.mark.parametrize("how", ["length", "chunks"])
 async def test_what_comes_of_a_body_behind_its_answer_is_no_request(monkeypatch, how):
     async with served(monkeypatch) as connect:
-        reader, writer = await connect()
         head = b"POST /early HTTP/1.1\r\nHost: x\r\n"
         rest = b"GET /other HTTP/1.1\r\n\r\n" * 40_000
         if how == "length":
@@ -111,12 +119,11 @@ async def test_what_comes_of_a_body_behind_its_answer_is_no_request(monkeypatch,
         else:
             head += b"Transfer-Encoding: chunked\r\n\r\n"
             rest = f"{len(rest):x}\r\n".encode() + rest + b"\r\n0\r\n\r\n"
-        writer.write(head)
+        reader, writer = await connect(head)
         assert (await asyncio.wait_for(reader.readuntil(b"xx"), PATIENCE_S)).startswith(ANSWERED)
-        writer.write(rest + b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        writer.write(rest + ASKED)
         answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
         assert answer.startswith(ANSWERED) and answer.count(b"HTTP/1.1") == 1
-        writer.close()
 
 
 @pytest.mark.parametrize("path", [b"/", b"/early"])
@@ -139,22 +146,19 @@ async def test_thousands_of_tiny_pieces_leave_others_their_turn(monkeypatch, pat
     usual = connections.Counting.next_event
     monkeypatch.setattr(connections.Counting, "next_event", counted)
     async with served(monkeypatch) as connect:
-        reader, writer = await connect()
         watching = asyncio.ensure_future(watch())
         head = b"POST " + path + b" HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-        writer.write(head + b"1\r\nx\r\n" * 30_000 + b"0\r\n\r\n")
+        reader, writer = await connect(head + b"1\r\nx\r\n" * 30_000 + b"0\r\n\r\n")
         answer = await asyncio.wait_for(reader.readuntil(b"xx"), PATIENCE_S)
         watching.cancel()
         assert answer.startswith(ANSWERED) and 0 < longest <= 2 * connections.PIECES_AT_ONCE
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        writer.write(ASKED)
         assert (await asyncio.wait_for(reader.read(), PATIENCE_S)).startswith(ANSWERED)
-        writer.close()
 
 
 async def test_an_answer_that_nobody_reads_is_given_up(monkeypatch):
     async with served(monkeypatch, UNREAD_S=0.2) as connect:
-        reader, writer = await connect()
-        writer.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        reader, writer = await connect(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
         transport = writer.transport
         transport.pause_reading()
         await asyncio.sleep(0)
@@ -174,8 +178,6 @@ async def test_a_newcomer_takes_the_place_of_who_asked_nothing_for_longest(monke
         assert (await answered(connect)).endswith(b"xx")
         first_reader, _ = idle[0]
         await over(first_reader)
-        for _, writer in idle:
-            writer.close()
 
 
 OPEN = (
@@ -187,28 +189,24 @@ LONG = b"\x81\xff" + (1 << 20).to_bytes(8, "big") + b"mask"  # the head of a tex
 
 
 async def opened(connect, path=b"open"):
-    reader, writer = await connect()
-    writer.write(OPEN % path)
+    reader, writer = await connect(OPEN % path)
     return reader, writer, await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
 
 
 async def test_websockets_are_not_compressed_and_share_their_memory(monkeypatch):
     async with served(monkeypatch, MAX_UNREAD_BYTES=2 << 20, FEW_BYTES=1024) as connect:
-        sockets = []
+        closed = []
         for _ in range(8):
             reader, writer, head = await opened(connect)
             assert b" 101 " in head and b"permessage-deflate" not in head
             writer.write(LONG + bytes(500_000))
-            sockets.append((reader, writer))
-        closed = [asyncio.ensure_future(over(reader)) for reader, _ in sockets]
+            closed.append(asyncio.ensure_future(over(reader)))
         await asyncio.wait(closed, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.sleep(0.2)
         assert sum(end.done() for end in closed) == 4, "four times 500 kB fit into 2 MB"
         for end in closed:
             end.cancel()
         await asyncio.gather(*closed, return_exceptions=True)
-        for _, writer in sockets:
-            writer.close()
 
 
 async def test_half_a_message_is_not_waited_for(monkeypatch):
@@ -216,15 +214,13 @@ async def test_half_a_message_is_not_waited_for(monkeypatch):
         reader, writer, _ = await opened(connect)
         writer.write(LONG + b"half")
         assert await over(reader) < PATIENCE_S / 2
-        writer.close()
 
 
 async def test_a_refused_websocket_is_no_fault_in_the_log(monkeypatch, caplog):
     async with served(monkeypatch) as connect:
         with caplog.at_level(logging.ERROR, "uvicorn.error"):
             logging.getLogger("uvicorn.error").addHandler(caplog.handler)
-            _, writer, head = await opened(connect, b"refused")
+            *_, head = await opened(connect, b"refused")
             await asyncio.sleep(0.1)
             logging.getLogger("uvicorn.error").removeHandler(caplog.handler)
         assert b" 401 " in head and not caplog.records
-        writer.close()

@@ -184,8 +184,6 @@ def test_the_browser_chooses_the_language_and_a_switch_changes_it(service, visit
 def test_a_status_that_stays_the_same_is_written_once(service, visit):
     """A screen reader says it again with every change, and so would it with a text put back."""
     tab = visit(locale="zh-CN")
-    tab.page.wait_for_function(
-        "window.recorder && document.documentElement.lang === 'zh-Hans'"
-    )
+    tab.page.wait_for_function("window.recorder && document.documentElement.lang === 'zh-Hans'")
     muted = next(sentence for sentence in CHINESE if sentence.startswith("The microphone is muted"))
     assert tab.page.evaluate(CHANGES, muted) == 0

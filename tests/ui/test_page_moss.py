@@ -83,23 +83,17 @@ def upload(url: str) -> str:
     return answer.json()["utterance"]
 
 
-def ask(client: Client, **values) -> list[dict]:
-    job = client.submit(**{**SPOKEN, **values}, api_name="/stream")
-    job.result(timeout=60)
-    return job.outputs()
-
-
-def pcm_of(outputs: list[dict]) -> np.ndarray:
-    return np.frombuffer(b"".join(base64.b64decode(message["pcm"]) for message in outputs), "<i2")
-
-
 def test_a_program_asks_by_voice_and_hears_the_answer(service, url, client):
-    outputs = ask(client, utterance=upload(url))
+    job = client.submit(**SPOKEN, utterance=upload(url), api_name="/stream")
+    job.result(timeout=60)
+    outputs = job.outputs()
     assert outputs[-1]["state"] in ("done", "length")
     content = service.requests[0].messages[-1].content
     assert isinstance(content, Speech) and len(content.codes) > 40
     assert content.transcript.text.lower().startswith("good morning"), "nobody listens beside it"
-    assert np.array_equal(pcm_of(outputs), asyncio.run(direct(service, service.requests[0])))
+    pcm = b"".join(base64.b64decode(message["pcm"]) for message in outputs)
+    own = asyncio.run(direct(service, service.requests[0]))
+    assert np.array_equal(np.frombuffer(pcm, "<i2"), own)
     assert engine_stats(service).blocks_used == 0
 
 

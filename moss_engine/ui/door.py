@@ -44,7 +44,7 @@ import re
 import secrets
 from collections import Counter, deque
 from collections.abc import Coroutine
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from itertools import count
 from typing import Any
 
@@ -357,16 +357,8 @@ class Door:
         before, tab.socket = tab.socket, socket
         if before is not None:
             await _close(before, GONE_CODE)
-        await socket.send_text(
-            json.dumps(
-                {
-                    "type": "session.opened",
-                    "instance": self._instance,
-                    "seen": tab.seen,
-                    "resumed": last >= -1,
-                }
-            )
-        )
+        opened = {"instance": self._instance, "seen": tab.seen, "resumed": last >= -1}
+        await socket.send_json({"type": "session.opened", **opened})
         if last < -1:
             await tab.begin()
         else:
@@ -448,10 +440,8 @@ async def _write(tab: Tab, socket: WebSocket, first: int) -> None:
 
 async def _close(socket: WebSocket, code: int) -> None:
     """Close what may be closed already."""
-    try:
+    with suppress(RuntimeError, WebSocketDisconnect, OSError):
         await socket.close(code)
-    except (RuntimeError, WebSocketDisconnect, OSError):
-        return
 
 
 def _text(event: dict[str, Any], name: str) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.api.telemetry import switch_off_telemetry
@@ -92,15 +92,11 @@ def make_cache() -> Path:
         ) from None
     if fcntl is not None:
         fcntl.flock(lock, fcntl.LOCK_EX)
-    atexit.register(_release, cache, lock)
+    atexit.register(remove, cache)
+    atexit.register(lock.close)  # before that: Windows removes no file that is open
     os.environ["GRADIO_TEMP_DIR"] = str(cache)
     switch_off_telemetry()
     return cache
-
-
-def _release(cache: Path, lock: TextIO) -> None:
-    lock.close()
-    remove(cache)
 
 
 def remove(cache: Path) -> None:

@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import html
 
-TEMPLATE = """
+
+def live_audio(hint: str, what: str, example: str, chinese: str) -> str:
+    """Before the first reply it shows `hint`, what this is, and a button that asks `example`, or
+    `chinese` on a Chinese page."""
+    hint, what, example, chinese = map(html.escape, (hint, what, example, chinese))
+    return f"""
 <div id="live">
-<section class="la-caption" aria-label="Caption"><p class="la-text" translate="no"></p><p class="la-hint">@hint@</p></section>
+<section class="la-caption" aria-label="Caption"><p class="la-text" translate="no"></p><p class="la-hint">{hint}</p></section>
 <p class="la-spoken heard-only" translate="no" aria-live="polite"></p>
 <div class="la-stage">
 <div class="la-sound"><svg viewBox="0 0 640 100" preserveAspectRatio="none" aria-hidden="true"><path/></svg>
@@ -19,9 +24,9 @@ TEMPLATE = """
   <input type="range" class="la-place" min="0" max="0" value="0" step="0.01" disabled aria-label="Place in the answer">
 </div>
 <div class="la-start">
-  <button type="button" class="la-example" data-en="@example@" data-zh="@chinese@">
+  <button type="button" class="la-example" data-en="{example}" data-zh="{chinese}">
     <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M4 2.5v11l9-5.5z"/></svg>Hear an example</button>
-  <p>@what@</p>
+  <p>{what}</p>
 </div>
 </div>
 <div class="la-bar"><div class="la-controls">
@@ -47,13 +52,3 @@ TEMPLATE = """
 <p class="la-way">Your connection is slow, so this sound is compressed (Opus) on its way.</p>
 <p class="la-note">This address is no secure context, so the browser offers no AudioWorklet: sound is scheduled piece by
 piece and starts later. Open the page through https or localhost for the exact player.</p></div>"""
-
-
-def live_audio(hint: str, what: str, example: str, chinese: str) -> str:
-    """Before the first reply it shows `hint`, what this is, and a button that asks `example`, or
-    `chinese` on a Chinese page."""
-    page = TEMPLATE
-    words = {"hint": hint, "what": what, "example": example, "chinese": chinese}
-    for name, text in words.items():
-        page = page.replace(f"@{name}@", html.escape(text))
-    return page

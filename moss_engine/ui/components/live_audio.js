@@ -172,11 +172,6 @@ function ask(values, { question, ms = performance.now(), byWords = false } = {})
   document.dispatchEvent(new Event("asked"));
 }
 
-// A question that was taken out of the box is not asked: it goes back, or beside the box where another one replaced it.
-function giveBack(question, replaced = false) {
-  if (question !== undefined) document.dispatchEvent(new CustomEvent("unasked", { detail: { question, replaced } }));
-}
-
 // Silence at once, and the server is told what was heard.
 function stop() {
   if (!BUSY.includes(live.phase)) return;
@@ -193,22 +188,19 @@ function breakOff(name, replaced = false) {
   noteCut();
   const back = takeBack(replaced);
   if (back) return phase(back === "idle" ? name : back);
-  silence();
+  freeze(false);
+  player.reset();
+  discard = true;
   live.buffered = 0;
   live.ended = true;
   phase(name);
 }
 
-function silence() {
-  freeze(false);
-  player.reset();
-  discard = true;
-}
-
-// Nobody waits for an answer to the question any more; says what the page showed before it.
+// Nobody waits for an answer to the question any more; says what the page showed before it. What was taken out of the box
+// goes back, or beside the box where another question replaced it.
 function takeBack(replaced = false) {
-  const before = asked?.before;
-  giveBack(asked?.question, replaced);
+  const { before, question } = asked ?? {};
+  if (question !== undefined) document.dispatchEvent(new CustomEvent("unasked", { detail: { question, replaced } }));
   asked = null;
   return before;
 }

@@ -243,6 +243,10 @@ class Visit:
         )
         self.page.locator(".rec-talk").click()
 
+    def choose(self, mode: str) -> None:
+        """Press the mode of that label."""
+        self.page.locator("#mode label", has_text=mode).click()
+
     def hear(self, text: str) -> None:
         """Ask, and listen to the end."""
         self.ask(text)

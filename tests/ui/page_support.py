@@ -245,6 +245,11 @@ class FakeService:
     waiting: int = 0
     encoded: list[tuple[np.ndarray, int]] = field(default_factory=list)
 
+    @property
+    def texts(self) -> list[str]:
+        """What was asked in writing, in order."""
+        return [request.messages[-1].content.text for request in self.requests]
+
     async def describe(self) -> ServiceInfo:
         return self.info
 

@@ -207,13 +207,18 @@ async def test_files_of_any_rate_are_encoded_at_their_own(ingest, rate_hz, form)
     )
 
 
-async def test_the_event_loop_goes_on_while_somebody_listens():
+def gated() -> tuple[AudioIngest, asyncio.Event]:
+    """Nothing is understood before the event is set."""
     gate = asyncio.Event()
 
     async def hear_at_the_gate(wave: np.ndarray, rate_hz: int, words: object) -> Speech:
         return Speech((int(await gate.wait()),))
 
-    ingest = AudioIngest(hear_at_the_gate, None, max_s=5.0)
+    return AudioIngest(hear_at_the_gate, None, max_s=5.0), gate
+
+
+async def test_the_event_loop_goes_on_while_somebody_listens():
+    ingest, gate = gated()
     ears = [Microphone(ingest, f"visitor {number % 4}") for number in range(module.MAX_PENDING)]
     keys = [(await record(ingest, tone(0.5), ear=ear))[-1].utterance for ear in ears]
     waiting, leaving = (asyncio.ensure_future(ingest.said(key)) for key in (keys[0], keys[-1]))
@@ -388,13 +393,7 @@ async def test_a_recording_is_known_for_a_while_and_forgotten_by_itself(monkeypa
 
 
 async def test_one_visitor_cannot_fill_the_queue_of_what_waits_to_be_understood():
-    gate = asyncio.Event()
-
-    async def slowly(_wave: np.ndarray, _rate_hz: int, _words: object) -> Speech:
-        await gate.wait()
-        return Speech((1,))
-
-    kept = AudioIngest(slowly, None, max_s=5.0)
+    kept, gate = gated()
     for _ in range(module.MAX_PENDING_OF_VISITOR):
         kept.keep(SECOND, RATE_HZ, visitor="many")
     with pytest.raises(BusyError):

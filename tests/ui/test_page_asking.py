@@ -49,10 +49,7 @@ def test_two_presses_at_once_ask_once(service, tab):
     tab.text.press("Enter")
     tab.wait("sent", "waiting", "thinking", "speaking")
     tab.wait("done")
-    assert [request.messages[-1].content.text for request in service.requests] == [
-        "Only once.",
-        "And once more.",
-    ]
+    assert service.texts == ["Only once.", "And once more."]
     assert not tab.page.locator("#problem p").is_visible()
 
 
@@ -68,14 +65,14 @@ def test_a_question_or_an_example_replaces_the_answer_before_it(service, tab):
         "liveAudio.state.phase === 'speaking' && liveAudio.state.total < 24000 * 2"
     )
     tab.wait("done")
-    assert service.requests[-1].messages[-1].content.text == chip.inner_text()
+    assert service.texts[-1] == chip.inner_text()
     assert tab.text.input_value() == "I am not done with this"
     assert len(service.cancelled) == 1 and not service.open
     assert tab.state("total") == round(0.8 * 24_000)
     assert until(
         lambda: "Stopped." in said(tab, "reading")[0] and "Stopped." not in said(tab, "reading")[-1]
     )
-    tab.page.locator("#mode label", has_text="Small talk").click()
+    tab.choose("Small talk")
     assert tab.page.locator(".chip:visible").first.inner_text() == "Hello! Who are you?"
     assert tab.page.locator("#mode-notes p:visible").first.inner_text() == "Greetings, sums, days."
     assert tab.problems == []
@@ -89,7 +86,7 @@ def test_what_is_typed_after_the_press_is_the_next_question(service, tab):
         tab.page.keyboard.press("Enter")
         tab.page.keyboard.type("And then")
         assert until(lambda n=number: len(service.requests) == n)
-        assert service.requests[-1].messages[-1].content.text == first
+        assert service.texts[-1] == first
         tab.wait("speaking")
         assert tab.text.input_value() == "And then"
     tab.page.keyboard.press("Escape")
@@ -101,14 +98,10 @@ def test_many_quick_questions_are_each_asked_or_offered_again(service, tab):
     for text in texts:
         tab.text.fill(text)
         tab.page.keyboard.press("Enter")
-
-    def asked() -> list[str]:
-        return [request.messages[-1].content.text for request in service.requests]
-
-    assert until(lambda: asked()[-1:] == texts[-1:]), "the last one replaces those before it"
+    assert until(lambda: service.texts[-1:] == texts[-1:]), "the last one replaces those before it"
     tab.wait("done")
     offered = tab.page.locator(".unasked .chip").all_inner_texts()
-    assert {*asked(), *offered, tab.text.input_value()} >= set(texts)
+    assert {*service.texts, *offered, tab.text.input_value()} >= set(texts)
 
 
 def test_a_refused_question_stays_beside_what_was_typed_meanwhile(service, tab):

@@ -68,7 +68,7 @@ def test_the_box_is_there_before_gradios_scripts_and_what_it_got_is_taken_over(
     released.append(True)
     held[0].continue_()
     tab.wait_for_function("window.liveAudio?.state.phase === 'done'")
-    assert service.requests[-1].messages[-1].content.text == "An early question."
+    assert service.texts[-1] == "An early question."
     assert tab.locator("#text textarea").input_value() == "And a second"
     assert tab.evaluate("document.activeElement.closest('#text') !== null")
     assert tab.locator("gradio-app #page").count() == 1
@@ -116,7 +116,7 @@ def test_a_written_answer_shows_nothing_that_plays(service, tab):
     read_out = tab.page.locator(".la-spoken")
     assert read_out.inner_text() == "", "it is read out over the voice"
     tab.forget()
-    tab.page.locator("#mode label", has_text="Write").click()
+    tab.choose("Write")
     tab.hear("In writing, please.")
     assert until(lambda: read_out.inner_text() == "In writing, please.")
     assert service.requests[-1].mode == "write" and len(tab.sound()) == 0
@@ -140,15 +140,11 @@ def test_what_was_read_stands_once_with_what_was_said_differently(service, tab):
             tab.page.locator(".tr-spoken").all_inner_texts() == ["spoken as “twenty-five dollars”"]
         )
     )
-    tab.page.locator("#mode label", has_text="Small talk").click()
+    tab.choose("Small talk")
     service.script = Script(seconds=0.6, spoken="Hello.")
     tab.hear("Who are you?")
     assert until(lambda: item.count() == 4), "a talk is of two"
     assert tab.page.locator("#said-name").inner_text() == "Conversation"
-
-
-def press(tab, mode: str) -> None:
-    tab.page.locator("#mode label", has_text=mode).click()
 
 
 def test_who_talks_or_types_hears_or_reads_and_talking_comes_first(visit, serve):
@@ -160,15 +156,15 @@ def test_who_talks_or_types_hears_or_reads_and_talking_comes_first(visit, serve)
     assert talk.page.locator(".rec-talk").is_visible() and not talk.text.is_visible()
     talk.page.get_by_role("button", name="Hear an example").click()
     talk.wait("done")
-    press(talk, "Type, hear the answer")
+    talk.choose("Type, hear the answer")
     talk.hear("Typed and heard.")
-    press(talk, "Type, read the answer")
+    talk.choose("Type, read the answer")
     talk.ask("Typed and read.")
     assert until(lambda: len(service.requests) == 3)
     talk.wait("done")
     modes = [request.mode for request in service.requests]
     assert modes == ["text-to-speech", "text-to-speech", "text-to-text"], "an example is typed"
-    assert service.requests[0].messages[-1].content.text == "Hello! Who are you?"
+    assert service.texts[0] == "Hello! Who are you?"
     talk.page.reload()
     talk.page.wait_for_function(
         "window.liveAudio && document.querySelector('[value=text-to-text]')?.checked"

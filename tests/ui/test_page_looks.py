@@ -66,12 +66,12 @@ def idle(service, tab) -> None:
 
 
 def talk(service, tab) -> None:
-    tab.page.locator("#mode label", has_text="Speak to it").click()
+    tab.choose("Speak to it")
     tab.page.wait_for_selector(".rec-talk:visible")
 
 
 def speaking(service, tab) -> None:
-    tab.page.locator("#mode label", has_text="Read aloud").click()
+    tab.choose("Read aloud")
     service.script = Script(seconds=20.0, rtf=0.1)
     tab.ask("Please call Dr. Smith at 4:30 pm about the $25 invoice, and then call me.")
     tab.page.wait_for_function("liveAudio.heard > 40000")

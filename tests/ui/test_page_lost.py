@@ -203,9 +203,7 @@ def test_a_question_that_cannot_leave_is_said_and_kept(service, wired):
     assert until(lambda: not tab.told())
     tab.send()
     tab.wait("done")
-    assert [request.messages[-1].content.text for request in service.requests] == [
-        "Nobody takes this."
-    ]
+    assert service.texts == ["Nobody takes this."]
 
 
 def test_who_talks_hands_free_is_listened_to_again_after_a_long_break(
@@ -214,7 +212,7 @@ def test_who_talks_hands_free_is_listened_to_again_after_a_long_break(
     pytest.importorskip("silero_vad")
     monkeypatch.setattr(door, "RESUME_S", SOON_S)
     tab = visit(f"http://127.0.0.1:{wire.port}/", edit=IMPATIENT, permissions=["microphone"])
-    tab.page.locator("#mode label", has_text="Speak to it").click()
+    tab.choose("Speak to it")
     tab.page.locator(".rec-free").click()
     tab.page.wait_for_function("recorder.state === 'listening'")
     wire.cut()
@@ -250,8 +248,7 @@ def test_sound_that_the_browser_takes_away_waits_for_the_visitor(service, tab):
 def test_a_reload_in_the_middle_of_a_reply_ends_it_and_the_conversation_goes_on_where_it_was(
     service, tab
 ):
-    small_talk = tab.page.locator("#mode label", has_text="Small talk")
-    small_talk.click()
+    tab.choose("Small talk")
     service.script = Script(seconds=0.6, rtf=0.1)
     tab.hear("My name is Ada.")
     service.script = LONG
@@ -266,7 +263,7 @@ def test_a_reload_in_the_middle_of_a_reply_ends_it_and_the_conversation_goes_on_
     tab.page.locator("#chat .clip-play").nth(0).click()
     tab.page.wait_for_selector("#chat .clip-on")
     tab.problems.clear()  # the sound that was being loaded
-    small_talk.click()
+    tab.choose("Small talk")
     service.script = Script(seconds=0.6, rtf=0.2)
     tab.hear("What is my name?")
     roles = [message.role for message in service.requests[-1].messages]
@@ -278,7 +275,7 @@ def test_words_that_a_lost_server_forgot_stand_there_and_are_said_to_be_forgotte
 ):
     tab = wired
     try:
-        tab.page.locator("#mode label", has_text="Small talk").click()
+        tab.choose("Small talk")
         service.script = Script(seconds=0.6, rtf=0.2)
         tab.hear("The server dies behind this answer.")
         assert_listed(tab, "You:\n\nThe server", "Answer:\n\nThe")
@@ -297,7 +294,7 @@ def test_words_that_a_lost_server_forgot_stand_there_and_are_said_to_be_forgotte
 def test_clear_all_clears_what_the_tab_keeps_and_what_is_on_its_way(service, visit):
     service.script = Script(seconds=0.6, rtf=0.1)
     tab, other = visit(), visit()
-    tab.page.locator("#mode label", has_text="Small talk").click()
+    tab.choose("Small talk")
     tab.hear("To be forgotten.")
     other.reload()
     assert said(other) == [], "another tab has a conversation of its own"
@@ -324,6 +321,6 @@ def test_a_browser_that_denies_all_storage_has_the_whole_page(service, visit):
     tab.page.locator(".tongue").click()
     tab.page.wait_for_function("document.documentElement.lang === 'zh-Hans'")
     tab.page.locator(".tongue").click()
-    tab.page.locator("#mode label", has_text="Small talk").click()
+    tab.choose("Small talk")
     tab.hear("Nobody keeps this.")
     assert_listed(tab, "You:\n\nNobody", "Answer:\n\nNobody")

@@ -139,7 +139,7 @@ def test_without_a_secure_context_sound_is_exact_and_only_files_are_taken(
     assert not tab.page.evaluate("isSecureContext")
     assert tab.page.locator(".la-note").is_visible()
     speak(tab, service, "Plain http on the local network.")
-    tab.page.locator("#mode label", has_text="Speak to it").click()
+    tab.choose("Speak to it")
     tab.page.wait_for_selector(".rec-talk:visible")
     assert tab.page.locator(".rec-talk").is_disabled()
     assert tab.page.locator(".rec-free input").is_disabled()

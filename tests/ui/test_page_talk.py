@@ -59,7 +59,7 @@ def speaker(visit):
 
     def make(**options):
         tab = visit(permissions=["microphone"], **options)
-        tab.page.locator("#mode label", has_text="Speak to it").click()
+        tab.choose("Speak to it")
         tab.page.wait_for_selector(".rec-talk:visible")
         return tab
 
@@ -119,7 +119,7 @@ def test_space_talks_and_escape_takes_it_back_unless_it_closes_a_dialog(service,
     assert len(service.requests) == 1
     tab.page.locator(".rec-talk").click()
     shown(tab, "recording")
-    tab.page.locator("#mode label", has_text="Write").click()
+    tab.choose("Write")
     shown(tab, "off")
     assert not tab.page.evaluate("recorder.capture.open")
 
@@ -221,7 +221,7 @@ def test_files_are_asked_at_once_or_refused_with_a_sentence_and_may_be_sent_agai
     tab.wait("done")
     assert service.requests[0].messages[-1].content == Speech((50,) * 8) and not again.is_visible()
     assert hint.inner_text() == "This answer is speech alone: no text was written for it."
-    tab.page.locator("#mode label", has_text="Small talk").click()
+    tab.choose("Small talk")
     assert tab.text.is_visible() and not tab.page.locator(".rec-talk").is_visible()
     assert not tab.page.evaluate(DROPPED), "the browser leaves the page for the file"
     assert until(lambda: "switch to talk" in tab.told())
@@ -250,7 +250,7 @@ def test_without_a_microphone_the_page_says_so_and_takes_files(service, speaker)
 def test_a_recording_is_sent_before_it_is_too_long(serve, visit):
     service = FakeService(Script(seconds=0.5, rtf=0.1), replace(INFO, max_speech_s=2.0))
     tab = visit(serve(service), permissions=["microphone"])
-    tab.page.locator("#mode label", has_text="Speak to it").click()
+    tab.choose("Speak to it")
     tab.page.locator(".rec-talk").click()
     tab.wait("done")
     assert 1.4 < len(service.requests[-1].messages[-1].content.codes) * 0.08 <= 2.0
@@ -309,15 +309,11 @@ def test_a_microphone_that_dies_or_is_muted_is_told_and_what_it_heard_until_then
 RECORDED = {"name": "question.flac", "mimeType": "audio/flac", "buffer": SAMPLE.read_bytes()}
 
 
-def choose(visit, mode: str) -> None:
-    visit.page.locator("#mode label", has_text=mode).click()
-
-
 def test_a_recogniser_s_words_stand_in_the_conversation_with_who_heard_them(serve, visit):
     service, _ = talking(Written([Say("It is noon."), Say("Have a rest.")]))
     tab = visit(serve(service))
     answers = tab.page.locator("#chat .tr-assistant")
-    choose(tab, "Speak to it")
+    tab.choose("Speak to it")
     tab.page.wait_for_selector(".rec-file:visible")
     tab.page.locator(".rec-input").set_input_files(RECORDED)
     tab.wait("done")
@@ -329,7 +325,7 @@ def test_a_recogniser_s_words_stand_in_the_conversation_with_who_heard_them(serv
     assert answers.locator(".tr-text").inner_text() == "It is noon. Have a rest."
     tab.page.locator('.fall-row[data-stage="listened"]').wait_for()
     assert tab.page.locator('.fall-row[data-stage="brain"]').is_hidden(), "nobody thought"
-    choose(tab, "Speak, read the answer")  # a written answer is read
+    tab.choose("Speak, read the answer")  # a written answer is read
     tab.page.locator(".rec-input").set_input_files(RECORDED)
     shown(tab, "off")
     tab.page.wait_for_function(
@@ -337,7 +333,7 @@ def test_a_recogniser_s_words_stand_in_the_conversation_with_who_heard_them(serv
     )
     assert answers.last.locator(".tr-text").inner_text() == "It is noon. Have a rest."
     assert answers.last.locator(".clip").count() == 0 and tab.problems == []
-    choose(tab, "Speak to it")  # a recording without a voice is a sentence
+    tab.choose("Speak to it")  # a recording without a voice is a sentence
     tab.page.locator(".rec-input").set_input_files(question())
     tab.page.get_by_text("There is no voice in this recording").first.wait_for()
     assert answers.count() == 2

@@ -291,7 +291,7 @@ def test_what_is_heard_of_a_recording_before_is_nobodys():
 def test_a_microphone_that_failed_hears_no_more():
     seen = happened("""
       line.begin(true);
-      line.answered({ recording: 1, failed: "No ear is free." });
+      line.answered({ recording: 1, message: "No ear is free." });
       line.push(block(1));
     """)
     assert seen["failed"] == ["No ear is free."] and [1] not in seen["sent"]

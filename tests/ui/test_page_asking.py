@@ -3,8 +3,6 @@ what is said under the box."""
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
 import soundfile
@@ -23,6 +21,8 @@ SHOWN = """() => ({
   ids: document.querySelectorAll(".ids-roll span").length,
   turns: document.querySelectorAll("#chat li").length,
 })"""
+
+PLAYING = "document.querySelector('.clip-on') && document.querySelector('.clip-at').value > 0"
 
 BUSY = BusyError("All places are taken; try again in a moment.")
 
@@ -197,20 +197,16 @@ def test_an_answer_can_be_heard_again_and_kept_and_markup_is_shown_as_it_was_typ
     clip.wait_for()
     with tab.page.expect_download() as download:
         clip.locator(".clip-save").click()
-    with open(download.value.path(), "rb") as file:
-        pcm, rate_hz = soundfile.read(io.BytesIO(file.read()), dtype="int16")
+    pcm, rate_hz = soundfile.read(download.value.path(), dtype="int16")
     assert rate_hz == 24_000 and np.array_equal(np.trim_zeros(pcm, "f"), service.sent())
     assert len(pcm) == len(to_pcm16(np.zeros(round(1.2 * 24_000))))
     play = clip.locator(".clip-play")
     play.click()
-    tab.page.wait_for_function(
-        "document.querySelector('.clip-on') && document.querySelector('.clip-at').value > 0"
-    )
+    tab.page.wait_for_function(PLAYING)
     assert play.get_attribute("aria-label") == "Pause"
     tab.page.wait_for_function("!document.querySelector('.clip-on')")
-    assert (
-        play.get_attribute("aria-label") == "Play" and clip.locator(".clip-at").input_value() == "0"
-    )
+    assert play.get_attribute("aria-label") == "Play"
+    assert clip.locator(".clip-at").input_value() == "0"
 
 
 def test_a_clip_is_heard_although_a_reply_speaks_and_may_vanish_while_it_is_loaded(service, tab):
@@ -221,9 +217,7 @@ def test_a_clip_is_heard_although_a_reply_speaks_and_may_vanish_while_it_is_load
     tab.ask("A long one meanwhile.")
     tab.page.wait_for_function(f"liveAudio.state.run !== '{first}' && liveAudio.heard > 12000")
     tab.page.locator("#chat .clip-play").first.click()
-    tab.page.wait_for_function(
-        "document.querySelector('.clip-on') && document.querySelector('.clip-at').value > 0"
-    )
+    tab.page.wait_for_function(PLAYING)
     assert tab.page.locator(".la-status").inner_text() == "Paused"
     tab.page.locator(".la-pause").click()
     tab.page.wait_for_function("!document.querySelector('.clip-on')")
@@ -293,7 +287,7 @@ def test_with_ctrl_a_question_waits_for_the_reply_and_is_offered_again_where_tha
 TALK = """(count) => {
   const clip = { file: { path: "none.wav" }, seconds: 1, bars: Array(48).fill(50) };
   const entries = Array.from({ length: count }, (_, n) => ({ id: `${n}:a`, role: "assistant", text: `Answer ${n}.`, clip }));
-  document.dispatchEvent(new CustomEvent("conversation", { detail: { entries, whole: true } }));
+  document.dispatchEvent(new CustomEvent("conversation.updated", { detail: { entries, whole: true } }));
 }"""
 
 

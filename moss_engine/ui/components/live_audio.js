@@ -231,7 +231,7 @@ function cutOff() {
   if (asked || (BUSY.includes(live.phase) && !live.ended)) breakOff("lost");
 }
 
-// What comes through the door.
+// What comes through the door. What is other parts' is an event of the document, called as it is there.
 
 const QUIET_MS = 4000; // while a reply is open, something comes four times a second
 const WATCH_MS = 1000;
@@ -244,10 +244,6 @@ const TAKES = {
     live.pool = pool;
     announce();
   },
-  "conversation.updated": ({ entries, whole }) => document.dispatchEvent(new CustomEvent("conversation", { detail: { entries, whole } })),
-  "input_audio_buffer.heard": (event) => document.dispatchEvent(new CustomEvent("heard", { detail: event })),
-  "input_audio_buffer.failed": (event) => document.dispatchEvent(new CustomEvent("heard", { detail: { ...event, failed: event.message } })),
-  "voice.created": (event) => document.dispatchEvent(new CustomEvent("voicecreated", { detail: event })),
   error: ({ message }) => {
     refused("");
     complain(message);
@@ -263,7 +259,8 @@ function openDoor() {
   door = new Door(address, tab, {
     event(event, sound) {
       quietSince = performance.now();
-      TAKES[event.type]?.(event, sound);
+      if (Object.hasOwn(TAKES, event.type)) TAKES[event.type](event, sound);
+      else document.dispatchEvent(new CustomEvent(event.type, { detail: event }));
     },
     broken() {
       gone = true;

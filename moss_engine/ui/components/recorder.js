@@ -151,8 +151,8 @@ export class Line {
 
   answered(answer) {
     if (answer.recording !== this.recording || !this.active) return;
-    this.active = !(answer.last || answer.failed);
-    if (answer.failed) this.failed(answer.failed);
+    this.active = !(answer.last || answer.message);
+    if (answer.message) this.failed(answer.message);
     else this.heard(answer, answer.last);
   }
 
@@ -431,7 +431,7 @@ export function mountRecorder(place, told) {
   document.addEventListener("keyup", (event) => event.key === " " && lift(event));
   document.addEventListener("click", ({ target }) => target.closest?.("#stop") && quiet());
   document.addEventListener("drop", (event) => inUse() && sendFile(event.dataTransfer.files[0]));
-  document.addEventListener("heard", ({ detail }) => line.answered(detail));
+  for (const name of ["heard", "failed"]) document.addEventListener(`input_audio_buffer.${name}`, ({ detail }) => line.answered(detail));
   // The server knows nothing of what was being said: who talks hands-free is listened to again, what was recorded is lost.
   document.addEventListener("anew", () => line.active && (handsFree() ? start() : failed(LOST)));
   document.addEventListener("modechange", () => !inUse() && quiet());

@@ -181,7 +181,7 @@ function take(entries) {
   show();
 }
 
-document.addEventListener("conversation", ({ detail }) => {
+document.addEventListener("conversation.updated", ({ detail }) => {
   if (detail.whole) before = words(); // of which a server that was started anew knows nothing
   back ||= detail.whole;
   take(detail.entries);

@@ -50,7 +50,7 @@ export function mount(element) {
     $(".vs-record").textContent = state === "recording" ? "Stop" : "Record 5 seconds";
     $(".vs-state").textContent = state === "recording" ? `Recording ${seconds.toFixed(1)} s` : sentence;
   });
-  document.addEventListener("voicecreated", ({ detail: { voice, message } }) => {
+  document.addEventListener("voice.created", ({ detail: { voice, message } }) => {
     $(".vs-state").textContent = voice ? message : "";
     if (voice) choose(voice);
     else complain(message);

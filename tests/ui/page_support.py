@@ -341,10 +341,8 @@ class FakeService:
         if request.session_id == "warm-up":  # before anybody visits
             script = replace(script, seconds=0.2, first_s=0.0, rtf=0.0)
         content = request.messages[-1].content
-        text = (
-            content.text if isinstance(content, Text) else f"{len(content.codes)} codes were heard."
-        )
-        text = script.spoken or text
+        heard = "" if isinstance(content, Text) else f"{len(content.codes)} codes were heard."
+        text = script.spoken or heard or content.text
         wave = signal(script.seconds, seed=request.sampling.seed % 50)
         rows, accepted_s = 0, time.monotonic()
 

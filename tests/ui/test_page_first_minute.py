@@ -135,11 +135,8 @@ def test_what_was_read_stands_once_with_what_was_said_differently(service, tab):
     assert tab.page.locator("#said-name").inner_text() == "Reading list"
     service.script = Script(seconds=0.6, spoken="twenty-five dollars")
     tab.hear("$25")
-    assert until(
-        lambda: (
-            tab.page.locator(".tr-spoken").all_inner_texts() == ["spoken as “twenty-five dollars”"]
-        )
-    )
+    spoken = tab.page.locator(".tr-spoken")
+    assert until(lambda: spoken.all_inner_texts() == ["spoken as “twenty-five dollars”"])
     tab.choose("Small talk")
     service.script = Script(seconds=0.6, spoken="Hello.")
     tab.hear("Who are you?")

@@ -195,10 +195,8 @@ def test_keyboard_alone_is_enough(service, visit):
     outline = tab.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline != "none", "the focus cannot be seen"
     tab.page.locator(".explain").press("Enter")
-    assert (
-        tab.page.locator("#tip-rtf").is_visible()
-        and "Real-time factor" in tab.page.locator("#tip-rtf").inner_text()
-    )
+    tip = tab.page.locator("#tip-rtf")
+    assert tip.is_visible() and "Real-time factor" in tip.inner_text()
     talk(service, tab)
     reached = by_tab(tab, 60)
     for name in ("rec-talk", "switch", "rec-file"):
@@ -221,9 +219,8 @@ def test_controls_that_are_called_alike_stand_in_named_groups_and_are_asked_with
         assert group.get_by_role("slider").count() == 4
         group.get_by_role("spinbutton", name="Temperature").fill(temperature)
     tab.page.locator("#max-rows input[type=number]").fill("99")
-    assert tab.page.get_by_role("group", name="Mode", exact=True).get_by_role(
-        "radio"
-    ).count() == len(MODES)
+    modes = tab.page.get_by_role("group", name="Mode", exact=True)
+    assert modes.get_by_role("radio").count() == len(MODES)
     tab.page.get_by_role("region", name="Reading list", exact=True).wait_for()
     tab.page.locator("#settings summary").click()  # closed, they are as they were left
     tab.hear("As it is set.")
@@ -267,17 +264,14 @@ def test_what_the_checkpoint_cannot_do_is_shown_with_the_reason(visit, serve):
     tab = visit(serve(FakeService(info=replace(INFO, modes=MODES[:1]))))
     tab.page.locator(".about-open").click()
     closed = tab.page.locator(".about .closed li")
-    assert [text.partition(": This checkpoint ")[0] for text in closed.all_inner_texts()] == [
-        "Speak to it",
-        "Free conversation",
-    ]
+    what = [text.partition(": This checkpoint ")[0] for text in closed.all_inner_texts()]
+    assert what == ["Speak to it", "Free conversation"]
     assert tab.page.locator(".about p code").all_inner_texts() == [
         "python -m scripts.download",
         "python -m scripts.doctor CHECKPOINT CODEC",
     ]
-    assert tab.page.locator("#mode input").evaluate_all(
-        "all => all.map((input) => input.value)"
-    ) == ["read"]
+    (mode,) = tab.page.locator("#mode input").all()
+    assert mode.input_value() == "read"
     tab.page.keyboard.press("Escape")
     tab.page.evaluate("location.hash = '#listen'")
     tab.page.locator(".about-open").click()

@@ -132,9 +132,7 @@ def test_the_system_turn_of_each_mode_is_shown_and_may_be_replaced(service, tab)
 def test_an_own_voice_needs_consent_and_ends_with_the_visit(service, tab):
     tab.page.locator("#settings summary").click()
     tab.page.wait_for_selector(".vs-record")
-    assert (
-        tab.page.locator(".vs-record").is_disabled() and tab.page.locator(".vs-file").is_disabled()
-    )
+    assert all(tab.page.locator(button).is_disabled() for button in (".vs-record", ".vs-file"))
     tab.page.locator("#consent input").check()
     tab.page.locator(".vs-input").set_input_files(QUESTION)
     assert until(lambda: len(service._below.codec.voices) == 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import secrets
 from collections import deque
@@ -130,11 +129,7 @@ def request_of(
 
 def _whole(value: Any) -> Any:
     """3.0 -> 3: browsers do not tell the two apart. Anything else is left for the check."""
-    return (
-        int(value)
-        if isinstance(value, float) and math.isfinite(value) and value.is_integer()
-        else value
-    )
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _short(value: Any) -> str:

@@ -101,8 +101,8 @@ class Handlers:
         begun = None
         if ahead is not None:
             begun = await ahead.take(self._request(values, turn, conversation))
-        if begun is not None:
-            turn.begun(begun.begun_s, begun.accepted_s)
+        if begun is not None:  # asked for and accepted before it was wanted
+            turn.received_s, turn.accepted_s = begun.begun_s, begun.accepted_s
         elif isinstance(turn.asked, Utterance) or values["heard"]:  # it stops the old reply
             await self.service.cancel_session(conversation.session_id)
         try:

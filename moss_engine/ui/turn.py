@@ -199,10 +199,6 @@ class Turn(Answered):
 
     # What is told of it.
 
-    def begun(self, asked_s: float, accepted_s: float) -> None:
-        """The reply was asked for and accepted before it was wanted."""
-        self.received_s, self.accepted_s = asked_s, accepted_s
-
     def elapsed_s(self) -> float | None:
         """Seconds since the reply was accepted, which is what events count in; None before that."""
         return None if self.accepted_s is None else self.clock() - self.accepted_s

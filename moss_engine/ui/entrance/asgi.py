@@ -189,11 +189,7 @@ async def _asked(app: Any, scope: dict[str, Any], receive: Any) -> tuple[dict[st
 def _encoding(scope: dict[str, Any]) -> str | None:
     """The best that who asks can read."""
     accepted = header(scope, b"accept-encoding").lower().replace(" ", "").split(",")
-    return next(
-        (
-            name
-            for name in COMPRESS
-            if any(re.fullmatch(rf"{name}(;q=(1|0\.\d*[1-9]\d*).*)?", kind) for kind in accepted)
-        ),
-        None,
-    )
+    for name in COMPRESS:
+        if any(re.fullmatch(rf"{name}(;q=(1|0\.\d*[1-9]\d*).*)?", kind) for kind in accepted):
+            return name
+    return None

@@ -54,9 +54,7 @@ HEALTH = {
 }
 
 MAX_DEPTH = 20
-SESSION_HASH = re.compile(
-    r"[A-Za-z0-9_-]{1,64}"
-)  # Gradio's: the digits of a random number, however few
+SESSION_HASH = re.compile(r"[A-Za-z0-9_-]{1,64}")  # Gradio's: a random number, however few digits
 HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 

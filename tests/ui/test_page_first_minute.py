@@ -229,9 +229,8 @@ def test_each_voice_is_a_card_that_can_be_heard(visit, serve):
     cards.nth(1).get_by_role("button", name="Hear this voice").click()
     tab.wait("done")
     assert service.requests[-1].voice == "ben" and tab.text.input_value() == "Not yet."
-    assert tab.page.locator("#voice label:has(:checked)").inner_text().strip() == "Ada", (
-        "not chosen"
-    )
+    chosen = tab.page.locator("#voice label:has(:checked)")
+    assert chosen.inner_text().strip() == "Ada", "hearing a voice chose it"
     cards.nth(1).locator("span").click()
     tab.text.press("Enter")
     assert until(lambda: len(service.requests) == 2)

@@ -21,7 +21,7 @@ FAULTS = """() => {
   const scrolls = ".chips, .la-caption, #chat, .ids-roll, .about, .rec-free, textarea";
   const shown = (e) => e.getClientRects().length && e.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true });
   const speaks = (e) => e.matches("button, input, textarea, svg") || [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
-  const hidden = (e) => getComputedStyle(e).clipPath !== "none" || e.closest(".sr-only, .tr-who, .la-spoken");
+  const hidden = (e) => getComputedStyle(e).clipPath !== "none" || e.closest(".tr-who, .la-spoken");
   const name = (e) => `${e.tagName.toLowerCase()}.${e.className.baseVal ?? e.className}#${e.closest("[id]")?.id} "${e.textContent.trim().slice(0, 24)}"`;
   const boxes = [];
   for (const card of document.querySelectorAll(cards)) {
@@ -195,7 +195,7 @@ def test_keyboard_alone_is_enough(service, visit):
     outline = tab.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline != "none", "the focus cannot be seen"
     tab.page.locator(".explain").press("Enter")
-    tip = tab.page.locator("#tip-rtf")
+    tip = tab.page.locator("[data-key=rtf] .tip")
     assert tip.is_visible() and "Real-time factor" in tip.inner_text()
     talk(service, tab)
     reached = by_tab(tab, 60)

@@ -85,10 +85,8 @@ function cellOf(tile) {
   box.title = tile.meaning;
   const value = part("span", "tile-value");
   value.append(part("b", "", NONE), part("small", "", tile.unit));
-  const tip = part("span", "tip", tile.meaning);
-  tip.id = `tip-${tile.key}`;
   box.append(part("span", "tile-name", tile.name), value);
-  box.append(part("span", "tile-where", tile.where), tip);
+  box.append(part("span", "tile-where", tile.where), part("span", "tip", tile.meaning));
   return box;
 }
 

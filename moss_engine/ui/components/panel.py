@@ -65,7 +65,7 @@ def panel(running: Sequence[tuple[str, str]]) -> str:
     <h3>From your press to your ear <em class="fall-total"></em></h3>{fall_rows()}</section>
   <section class="ids" aria-label="Sampled tokens">
     <h3>Sampled tokens <em><i class="key-text"></i>text <i class="key-code"></i>speech</em></h3>
-    <p class="tip" id="tip-ids">{TOKENS}</p>
+    <p class="tip">{TOKENS}</p>
     <div class="ids-roll" translate="no" tabindex="0" role="group" aria-label="Text pieces and speech codes in order"></div></section>
 </div></div></div>"""
 
@@ -74,6 +74,6 @@ def fall_rows() -> str:
     return "".join(
         f'<div class="fall-row" data-stage="{key}" title="{html.escape(meaning)}"><span>{name}</span>'
         f'<span class="fall-track"><i></i></span><b>–</b>'
-        f'<span class="tip" id="tip-{key}">{html.escape(meaning)}</span></div>'
+        f'<span class="tip">{html.escape(meaning)}</span></div>'
         for key, name, meaning in STAGES
     )

@@ -40,7 +40,7 @@ def about(facts: ServiceInfo) -> str:
   {limits(facts)}
   <p>The README in the program's folder, which is also its source, describes every option and
     figure.</p>
-  <p class="links"><a href="{UPSTREAM}" target="_blank" rel="noreferrer">MOSS-Speech: source,
+  <p><a href="{UPSTREAM}" target="_blank" rel="noreferrer">MOSS-Speech: source,
     paper, licence</a></p>
   <form method="dialog"><button class="about-close" autofocus>Close</button></form>
 </dialog>"""

@@ -80,7 +80,7 @@ async def test_rows_alone_do_not_wait_for_ever(clock: Clock):
 
 
 def lines(caplog) -> list[dict]:
-    return [json.loads(record.message) for record in caplog.records]
+    return [json.loads(record.getMessage()) for record in caplog.records]
 
 
 def test_a_reply_leaves_one_line_without_its_words(caplog):

@@ -380,7 +380,7 @@ async def test_many_recordings_of_one_visitor_leave_those_of_another(monkeypatch
 
 
 async def test_a_recording_is_known_for_a_while_and_forgotten_by_itself(monkeypatch):
-    monkeypatch.setattr(module, "KEPT_S", 0.1)
+    monkeypatch.setattr(module, "KEPT_S", 1.0)
     kept = AudioIngest(hear, None, max_s=5.0)
     recording = kept.keep(SECOND, RATE_HZ)
     assert (await kept.said(recording.key)).speech.codes == (15, 100)
@@ -434,7 +434,7 @@ async def test_many_sessions_of_one_visitor_push_out_their_own(monkeypatch):
 
 
 async def test_a_conversation_that_is_not_used_is_forgotten(monkeypatch):
-    monkeypatch.setattr(sessions_module, "STATE_S", 0.2)
+    monkeypatch.setattr(sessions_module, "STATE_S", 1.0)
     kept = Sessions(Left())
     old, used = kept.of("old", name=KEY), kept.of("used")
     assert await soon(lambda: kept.of("used") and kept._service.cancelled == ["old"])

@@ -141,6 +141,7 @@ async def test_leaving_a_stream_stops_the_reply(kind: type):
         async with aclosing(service.accept(ask()).events()) as events:
             await take(events, kind)
         wait_until(lambda: at_rest(service))
+        assert len(service.engine.runtime.batches) < len(TALK), "it was made to its end"
 
 
 def test_cancel_and_cancel_session_end_the_stream_with_its_rows():
@@ -212,6 +213,7 @@ async def test_a_listener_who_vanished_while_the_reply_was_held_back_loses_it():
             while reply.num_untaken:
                 await anext(events)
             wait_until(lambda: at_rest(service))
+            assert len(service.engine.runtime.batches) < len(TALK), "it was made to its end"
 
 
 async def test_waiting_in_the_queue_is_not_absence():

@@ -328,13 +328,17 @@ class FakeService:
         self.open[key] = request
         try:
             async for event in self._events(request):
-                over = isinstance(event, Finished)
+                if over := isinstance(event, Finished):  # told when its blocks are given back
+                    self._end(key)
                 yield event
         finally:
             if not over:
                 self.cancel(key)
-            self.over.add(key)
-            del self.open[key]
+                self._end(key)
+
+    def _end(self, key: str) -> None:
+        self.over.add(key)
+        del self.open[key]
 
     async def _events(self, request: Request) -> AsyncIterator[Event]:
         script, key = self.script, request.request_id

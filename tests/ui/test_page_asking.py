@@ -171,7 +171,7 @@ def test_a_refusal_leaves_a_finished_reply_alone_and_may_be_asked_again(service,
     assert tab.state("phase") == "idle" and tab.told() == "", "nothing to say is no mistake"
     tab.hear("This stays in sight.")
     tab.page.wait_for_selector("#chat .clip")
-    tab.page.wait_for_timeout(500)  # for the last figures
+    assert until(lambda: "0 / 1024" in tab.page.evaluate(SHOWN)["figures"]), "blocks stay in use"
     before = tab.page.evaluate(SHOWN)
     service.script = Script(error=BUSY)
     tab.ask("Another one.")

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from moss_engine.api.errors import MossError
+from moss_engine.api.metrics import RequestMetrics
 from moss_engine.config import REPO_ROOT, ClusterConfig, EngineConfig, TalkConfig
 from moss_engine.ui.config import PageConfig
 from scripts.bench.report import drawn
@@ -21,63 +22,35 @@ from scripts.command import make_parser, run_command
 
 README = REPO_ROOT / "README.md"
 DOCS = REPO_ROOT / "docs"
-NAME_WIDTH = 26
-MAX_CHARS = 92
+BESIDE = (
+    ("scripts/", "Commands over moss_engine"),
+    ("  bench/", "Measurements: the model, the codec, the service, and their reports"),
+    ("  dev/", "Commands for those who change the program"),
+    ("  judges/", "How intelligible and how good speech is"),
+    ("  nano/", "How the built-in voice was made"),
+    ("  turns/", "When is somebody's turn over: what is learned from spoken turns"),
+    ("docs/", "Architecture, networks, full size, engine files"),
+    ("assets/nano/", "The built-in voice"),
+    ("assets/bench/", "Measurements"),
+    ("tests/", "What must hold; those of the page drive a browser"),
+)
+"""What lies beside the program."""
 
 
 def tree() -> str:
-    """Every folder and package with the first sentence of its docstring."""
-    lines = [_line("app.py", REPO_ROOT / "app.py"), _folder("moss_engine", "")]
-    for path in sorted(path.parent for path in (REPO_ROOT / "moss_engine").rglob("*/__init__.py")):
-        name = path.relative_to(REPO_ROOT).as_posix()
-        lines.append(_folder(name, "  " * name.count("/")))
-    lines += [_folder("scripts", "")]
-    lines += [
-        _folder(f"scripts/{name}", "  ") for name in ("bench", "dev", "judges", "nano", "turns")
-    ]
-    lines += [_folder("docs", "")]
-    lines += [_folder(f"assets/{name}", "") for name in ("nano", "bench")]
-    return _block([*lines, _folder("tests", "")])
+    """Every package with the first sentence of its docstring, and what lies beside them."""
+    lines = [("app.py", _first_sentence(REPO_ROOT / "app.py"))]
+    for path in sorted(path.parent for path in (REPO_ROOT / "moss_engine").rglob("__init__.py")):
+        indent = "  " * (len(path.relative_to(REPO_ROOT).parts) - 1)
+        lines.append((f"{indent}{path.name}/", _first_sentence(path / "__init__.py")))
+    shown = [f"{name:<26} {purpose}" for name, purpose in (*lines, *BESIDE)]
+    return "\n".join(["```", *shown, "```"])
 
 
-def _block(lines: list[str]) -> str:
-    return "\n".join(["```", *(line.rstrip() for line in lines), "```"])
-
-
-def _folder(name: str, indent: str) -> str:
-    shown = name if not indent else name.rpartition("/")[2]
-    return _line(f"{indent}{shown}/", REPO_ROOT / name / "__init__.py")
-
-
-FOLDERS = {
-    "assets/nano": "The built-in voice",
-    "assets/bench": "Measurements",
-    "docs": "Architecture, networks, full size, engine files",
-    "scripts": "Commands over moss_engine",
-    "scripts/bench": "Measurements: the model, the codec, the service, and their reports",
-    "scripts/dev": "Commands for those who change the program",
-    "scripts/judges": "How intelligible and how good speech is, for benches and tests",
-    "scripts/nano": "How the built-in voice was made",
-    "tests": "What must hold; those of the page drive a browser",
-}
-
-
-def _line(name: str, path: Path) -> str:
-    folder = path.parent.relative_to(REPO_ROOT).as_posix()
-    own = FOLDERS.get(folder) if path.name == "__init__.py" and not path.exists() else purpose(path)
-    return f"{name:<{NAME_WIDTH}} {own or ''}"
-
-
-def purpose(path: Path) -> str:
-    """The first sentence of a file's docstring, cut where it is long."""
-    first = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    paragraph = re.sub(r"\s+", " ", first.strip().split("\n\n")[0]).replace("`", "")
-    sentence = re.split(r"(?<=[^.])\.(?:\s|$)", paragraph)[0].strip().rstrip(":")
-    return (
-        sentence
-        if len(sentence) <= MAX_CHARS
-        else re.split(r"[,;:](?=[^,;:]*$)", sentence[:MAX_CHARS])[0]
-    )
+def _first_sentence(path: Path) -> str:
+    """Of a file's docstring, which may go over several lines."""
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return re.split(r"\.(?:\s|$)", " ".join(docstring.split()))[0]
 
 
 def options() -> str:
@@ -105,8 +78,6 @@ def _shown(default: object) -> str:
 
 def figures() -> str:
     """What every figure means, from RequestMetrics."""
-    from moss_engine.api.metrics import RequestMetrics
-
     lines = ["| figure | unit | meaning |", "|---|---|---|"]
     for field in dataclasses.fields(RequestMetrics):
         lines.append(f"| `{field.name}` | {field.metadata['unit']} | {field.metadata['meaning']} |")

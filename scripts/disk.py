@@ -16,9 +16,16 @@ from moss_engine.api.errors import ConfigError
 SPARE_BYTES = 1 << 24
 
 
+def existing_part(path: Path) -> Path:
+    """The path itself, or the nearest folder above it that is there."""
+    place = path.absolute()
+    return next(part for part in (place, *place.parents) if part.exists())
+
+
 def require_space(folder: Path, num_bytes: int, what: str) -> None:
-    """Raise ConfigError unless the disk of `folder` has room for `num_bytes` of `what`."""
-    free = shutil.disk_usage(folder).free
+    """Raise ConfigError unless the disk of `folder`, which need not exist yet, has room for
+    `num_bytes` of `what`."""
+    free = shutil.disk_usage(existing_part(folder)).free
     if free < num_bytes + SPARE_BYTES:
         raise ConfigError(
             f"{what} needs {num_bytes / 1e9:.2f} GB more in {folder} and {free / 1e9:.2f} GB are "
@@ -54,8 +61,7 @@ def require_folder(folder: Path, remedy: str) -> None:
     """Raise ConfigError, with the remedy, where no files can be put into a folder, which need not
     exist yet."""
     with writing_to(folder, remedy):
-        place = folder.absolute()
-        existing = next(path for path in (place, *place.parents) if path.exists())
+        existing = existing_part(folder)
         if not existing.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         if not os.access(existing, os.W_OK | os.X_OK):

@@ -2,8 +2,9 @@
 
 Says what will come, how large it is and what is known of its licence, and asks first (`--yes`
 answers). Both repositories are pinned to one revision each; only files that are read here are
-fetched, no code among them. A download that broke off goes on where it stopped. Every large file is
-compared with its published SHA-256. The environment variable HF_ENDPOINT names a mirror of the hub.
+fetched, no code among them. A download that broke off goes on where it stopped. Every file is
+compared with its published checksum. The environment variable HF_ENDPOINT names a mirror of the
+hub.
 """
 
 from __future__ import annotations
@@ -11,19 +12,21 @@ from __future__ import annotations
 import argparse
 import errno
 import os
-import re
-import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from moss_engine.api.errors import ConfigError, MissingPackageError, MossError
+from moss_engine.api.errors import ConfigError, MossError
 from moss_engine.config import REPO_ROOT
-from moss_engine.models.manifest import file_digest
 from scripts.command import make_parser, run_command
-from scripts.disk import writing_to
+from scripts.disk import existing_part, require_space, writing_to
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi, RepoFile
 
 CHECKPOINTS = REPO_ROOT / "checkpoints"
 MODEL_FOLDER, CODEC_FOLDER = CHECKPOINTS / "MOSS-Speech", CHECKPOINTS / "MOSS-Speech-Codec"
@@ -36,8 +39,6 @@ LICENCE = (
     "their publisher, the OpenMOSS team: ask before you redistribute them or build a product on "
     "them."
 )
-
-
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
               errno.EEXIST)  # fmt: skip
 """What a place says that takes no files."""
@@ -55,166 +56,120 @@ class Part:
 
 PARTS = (
     Part("MOSS-Speech", "cff025bb41d8459d59abac0b5e44aba7f659ec9e", MODEL_FOLDER,
-         (r"config\.json", r"tokenizer\.json", r"model\.safetensors\.index\.json",
-         r"model-\d+-of-\d+\.safetensors")),
+         ("config.json", "tokenizer.json", "model.safetensors.index.json",
+         "model-*-of-*.safetensors")),
     Part("MOSS-Speech-Codec", "eeec733e4e1dea7da444d332d8e1621ef257414c", CODEC_FOLDER,
-         (r"config\.json", r"preprocessor_config\.json", r"model\.safetensors",
-         r"flow/config\.yaml", r"flow/flow-chunk-5\.pt", r"flow/hift\.pt",
-         r"flow/campplus\.onnx")),
+         ("config.json", "preprocessor_config.json", "model.safetensors", "flow/config.yaml",
+         "flow/flow-chunk-5.pt", "flow/hift.pt", "flow/campplus.onnx")),
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class RemoteFile:
-    """`sha256` is known for files that are stored as large ones."""
+def download(parts: tuple[Part, ...], owner: str, agree: Callable[[str], bool]) -> bool:
+    """Show the plan, ask, fetch and check. False if `agree` said no; raises MossError with the
+    remedy."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    from huggingface_hub import HfApi
 
-    name: str
-    num_bytes: int
-    sha256: str | None
-
-
-class Hub:
-    """The Hugging Face hub, or the mirror that the environment variable HF_ENDPOINT names. It
-    raises MossError where it cannot be reached, and an OSError of `UNWRITABLE` where the folder
-    takes no file."""
-
-    def __init__(self) -> None:
-        os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-        try:
-            import huggingface_hub
-        except ImportError:
-            raise MissingPackageError(
-                "Downloading needs huggingface_hub; run: pip install huggingface_hub"
-            ) from None
-        self._hub = huggingface_hub
-
-    def list_files(self, repo: str, revision: str) -> list[RemoteFile]:
-        api = self._hub.HfApi()
-        info = self._try(lambda: api.repo_info(repo, revision=revision, files_metadata=True), repo)
-        return [
-            RemoteFile(f.rfilename, f.size or 0, f.lfs.sha256 if f.lfs else None)
-            for f in info.siblings or ()
-        ]
-
-    def fetch(self, repo: str, revision: str, name: str, folder: Path) -> None:
-        self._try(
-            lambda: self._hub.hf_hub_download(repo, name, revision=revision, local_dir=folder), repo
-        )
-
-    def _try(self, call: Callable[[], Any], repo: str) -> Any:
-        try:
-            return call()
-        except (
-            self._hub.errors.RepositoryNotFoundError,
-            self._hub.errors.RevisionNotFoundError,
-            self._hub.errors.RemoteEntryNotFoundError,
-        ) as error:
-            raise MossError(
-                f"{repo} has no such repository, revision or file any more "
-                f"({type(error).__name__}); "
-                "its owner may have moved it: name another one with --owner."
-            ) from None
-        except Exception as error:
-            # those of its transport have no common class, and other names in every release
-            if isinstance(error, OSError) and error.errno in UNWRITABLE:
-                raise
-            raise MossError(
-                f"{repo} cannot be fetched ({type(error).__name__}: {str(error)[:120]}); check the "
-                "network and run the command again: what has come stays."
-            ) from None
+    hub, missing = HfApi(), dict[Path, int]()
+    plans = [(part, wanted_files(part, owner, hub)) for part in parts]
+    for part, files in plans:
+        print(f"{part.name} at revision {part.revision[:12]} -> {part.folder}")
+        for file in files:
+            there = "" if is_missing(file, part.folder) else "  (there already)"
+            print(f"  {file.path:<40}{size_text(file.size):>10}{there}")
+        missing[part.folder] = sum(f.size for f in files if is_missing(f, part.folder))
+    print(f"To fetch: {size_text(sum(missing.values()))}\n\n{LICENCE}\n", flush=True)
+    require_room(missing)
+    if not agree("Fetch them? [y/N] "):
+        return False
+    for part, files in plans:
+        fetch(part, files, owner, hub)
+    return True
 
 
-def wanted_files(part: Part, offered: list[RemoteFile]) -> list[RemoteFile]:
-    """Those of the offered files that are read here; raises MossError where one kind is missing."""
-    found = [
-        file
-        for file in offered
-        if any(re.fullmatch(pattern, file.name) for pattern in part.patterns)
-    ]
+def wanted_files(part: Part, owner: str, hub: HfApi) -> list[RepoFile]:
+    """What is read here of what the hub offers; raises MossError where one kind is missing."""
+    from huggingface_hub import RepoFile
+
+    repo = f"{owner}/{part.name}"
+    with reaching(repo):
+        offered = list(hub.list_repo_tree(repo, revision=part.revision, recursive=True))
     for pattern in part.patterns:
-        if not any(re.fullmatch(pattern, file.name) for file in found):
+        if not any(fnmatch(entry.path, pattern) for entry in offered):
             raise MossError(
                 f"{part.name} offers no file {pattern} at revision {part.revision[:12]}; "
                 "it is not the repository that this program reads."
             )
-    return found
+    return [
+        entry
+        for entry in offered
+        if isinstance(entry, RepoFile) and any(fnmatch(entry.path, p) for p in part.patterns)
+    ]
 
 
-def is_complete(file: RemoteFile, folder: Path) -> bool:
-    """Whether a complete file of that size lies in the folder."""
-    path = folder / file.name
-    return path.is_file() and path.stat().st_size == file.num_bytes
+def fetch(part: Part, files: list[RepoFile], owner: str, hub: HfApi) -> None:
+    """What is missing, and check all; raises MossError, and removes what came damaged."""
+    repo, remedy = f"{owner}/{part.name}", "make it writable or free some space, or name another"
+    with writing_to(part.folder, f"{remedy} place with --model and --codec"), reaching(repo):
+        hub.snapshot_download(
+            repo, revision=part.revision, local_dir=part.folder, allow_patterns=list(part.patterns)
+        )
+        print(f"Checking {part.folder} ...", flush=True)
+        found = hub.verify_repo_checksums(repo, revision=part.revision, local_dir=part.folder)
+    wanted = {file.path for file in files}
+    damaged = [one["path"] for one in found.mismatches if one["path"] in wanted]
+    for name in damaged:
+        (part.folder / name).unlink()
+    if damaged:
+        raise MossError(
+            f"{', '.join(damaged)} in {part.folder} came damaged and was removed; run the command "
+            "again."
+        )
 
 
-def plan_text(part: Part, files: list[RemoteFile]) -> str:
-    lines = [f"{part.name} at revision {part.revision[:12]} -> {part.folder}"]
-    for file in files:
-        there = "  (there already)" if is_complete(file, part.folder) else ""
-        lines.append(f"  {file.name:<40}{size_text(file.num_bytes):>10}{there}")
-    return "\n".join(lines)
+@contextmanager
+def reaching(repo: str) -> Iterator[None]:
+    """Raises MossError where the hub cannot be reached, and an OSError of `UNWRITABLE` as it is."""
+    from huggingface_hub import errors
+
+    try:
+        yield
+    except (
+        errors.RepositoryNotFoundError,
+        errors.RevisionNotFoundError,
+        errors.RemoteEntryNotFoundError,
+    ) as error:
+        raise MossError(
+            f"{repo} has no such repository, revision or file any more ({type(error).__name__}); "
+            "its owner may have moved it: name another one with --owner."
+        ) from None
+    except Exception as error:
+        # those of its transport have no common class, and other names in every release
+        if isinstance(error, OSError) and error.errno in UNWRITABLE:
+            raise
+        raise MossError(
+            f"{repo} cannot be fetched ({type(error).__name__}: {str(error)[:120]}); check the "
+            "network and run the command again: what has come stays."
+        ) from None
+
+
+def is_missing(file: RepoFile, folder: Path) -> bool:
+    """Whether no file of that size lies in the folder."""
+    path = folder / file.path
+    return not path.is_file() or path.stat().st_size != file.size
 
 
 def size_text(num_bytes: int) -> str:
     return f"{num_bytes / 1e9:.2f} GB" if num_bytes >= 1e8 else f"{num_bytes / 1e6:.2f} MB"
 
 
-def download(parts: tuple[Part, ...], owner: str, agree: Callable[[str], bool]) -> bool:
-    """Show the plan, ask, fetch and check. False if `agree` said no; raises MossError with the
-    remedy."""
-    hub = Hub()
-    plans = [
-        (part, wanted_files(part, hub.list_files(f"{owner}/{part.name}", part.revision)))
-        for part in parts
-    ]
-    missing = {
-        part.folder: sum(f.num_bytes for f in files if not is_complete(f, part.folder))
-        for part, files in plans
-    }
-    for part, files in plans:
-        print(plan_text(part, files))
-    print(f"To fetch: {size_text(sum(missing.values()))}\n\n{LICENCE}\n", flush=True)
-    require_space(missing)
-    if not agree("Fetch them? [y/N] "):
-        return False
-    for part, files in plans:
-        with writing_to(
-            part.folder,
-            "make it writable or free some space, or name another place with --model and --codec",
-        ):
-            for file in files:
-                if not is_complete(file, part.folder):
-                    hub.fetch(f"{owner}/{part.name}", part.revision, file.name, part.folder)
-                check_file(file, part.folder)
-    return True
-
-
-def require_space(needed: Mapping[Path, int]) -> None:
-    """Raise ConfigError unless every folder's disk has room for the bytes that its folders need."""
-    disks: dict[int, tuple[Path, int]] = {}
-    for folder, num_bytes in needed.items():
-        place = folder.absolute()
-        existing = next(path for path in (place, *place.parents) if path.exists())
-        disk = existing.stat().st_dev
-        first, before = disks.get(disk, (existing, 0))
-        disks[disk] = first, before + num_bytes
-    for existing, num_bytes in disks.values():
-        free = shutil.disk_usage(existing).free
-        if num_bytes > free:
-            raise ConfigError(
-                f"{existing} has {size_text(free)} free and {size_text(num_bytes)} are needed; "
-                "name another place with --model and --codec."
-            )
-
-
-def check_file(file: RemoteFile, folder: Path) -> None:
-    """Raise MossError, and remove the file, unless its size and published SHA-256 are right."""
-    path, right = folder / file.name, is_complete(file, folder)
-    if right and file.sha256 is not None:
-        print(f"Checking {path.name} ...", flush=True)
-        right = file_digest(path) == file.sha256
-    if not right:
-        path.unlink(missing_ok=True)
-        raise MossError(f"{path} came damaged and was removed; run the command again.")
+def require_room(needed: Mapping[Path, int]) -> None:
+    """Raise ConfigError unless every folder's disk has room for the bytes of all folders on it."""
+    disks = {folder: existing_part(folder).stat().st_dev for folder in needed}
+    for folder in needed:
+        here = sum(size for other, size in needed.items() if disks[other] == disks[folder])
+        if here:
+            require_space(folder, here, "What is fetched (see --model and --codec)")
 
 
 def ask(question: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from itertools import product
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 try:
@@ -53,64 +53,54 @@ def apply(table: Iterable[Rule], text: str) -> str:
 
 MAX_TEXTS = 24
 """Of which one is needed; to look for more takes as long as the search."""
-REPEATS = (parser.MAX_REPEAT, parser.MIN_REPEAT)
-WITHOUT_WIDTH = (parser.AT, parser.ASSERT, parser.ASSERT_NOT)
 
 
 def needs_of(pattern: re.Pattern[str]) -> tuple[tuple[str, ...], ...]:
     """What every text has in which a pattern finds something, the rarest first."""
     tree = parser.parse(pattern.pattern, pattern.flags)
     found = dict.fromkeys(_needs(tree, caseless=bool(pattern.flags & re.I)))
-    return tuple(sorted(found, key=lambda texts: -min(map(len, texts))))
+    return tuple(sorted(found, key=_rarity, reverse=True))
+
+
+def _rarity(texts: tuple[str, ...]) -> tuple[int, int]:
+    """Long texts are rarer than short ones, and few than many."""
+    return min(map(len, texts)), -len(texts)
 
 
 def _needs(tree: Any, *, caseless: bool) -> Iterator[tuple[str, ...]]:
-    """Of a sequence: of the signs that stand side by side in it, and of its parts."""
-    side_by_side = [""]
-    for kind, value in tree:
-        signs = _signs(kind, value, caseless=caseless)
-        if kind not in WITHOUT_WIDTH and len(side_by_side) * len(signs) not in range(1, MAX_TEXTS):
-            if side_by_side[0]:
-                yield tuple(side_by_side)
-            side_by_side = [""]
-        if signs:
-            side_by_side = [first + sign for first, sign in product(side_by_side, signs)]
-        else:
-            yield from _parts_needs(kind, value, caseless=caseless)
-    if side_by_side[0]:
-        yield tuple(side_by_side)
+    """Of a sequence: the texts that stand in it, and what its other parts need."""
+
+    def is_sign(part: tuple[Any, Any]) -> bool:
+        kind, value = part
+        if kind is not parser.LITERAL:
+            return False
+        return not caseless or chr(value).lower() == chr(value).upper()
+
+    for are_signs, parts in groupby(tree, is_sign):
+        if are_signs:
+            yield ("".join(chr(value) for _, value in parts),)
+            continue
+        for kind, value in parts:
+            yield from _part_needs(kind, value, caseless=caseless)
 
 
-def _signs(kind: Any, value: Any, *, caseless: bool) -> list[str]:
-    """All that a part of one sign may stand for; none where those are too many."""
-    listed = [(kind, value)] if kind is not parser.IN else value
-    signs = [chr(sign) for what, sign in listed if what is parser.LITERAL]
-    cased = caseless and any(sign.lower() != sign.upper() for sign in signs)
-    return [] if cased or not len(listed) == len(signs) < MAX_TEXTS else signs
-
-
-def _parts_needs(kind: Any, value: Any, *, caseless: bool) -> Iterator[tuple[str, ...]]:
-    """What a part needs that is more than a sign."""
-    if kind is parser.SUBPATTERN:
-        yield from _needs(value[3], caseless=_caseless(value, caseless))
+def _part_needs(kind: Any, value: Any, *, caseless: bool) -> Iterator[tuple[str, ...]]:
+    if kind is parser.IN and not caseless:
+        if all(what is parser.LITERAL for what, _ in value):
+            yield tuple(chr(sign) for _, sign in value)
+    elif kind is parser.SUBPATTERN:
+        _, added, taken, tree = value
+        yield from _needs(tree, caseless=bool(added & re.I) or (caseless and not taken & re.I))
     elif kind is parser.ASSERT:
         yield from _needs(value[1], caseless=caseless)
-    elif kind in REPEATS and value[0]:
+    elif kind in (parser.MAX_REPEAT, parser.MIN_REPEAT) and value[0]:
         yield from _needs(value[2], caseless=caseless)
     elif kind is parser.BRANCH:
         each = [list(_needs(branch, caseless=caseless)) for branch in value[1]]
         if all(each):
-            best = [
-                max(needs, key=lambda texts: (min(map(len, texts)), -len(texts))) for needs in each
-            ]
-            texts = list(dict.fromkeys(text for needs in best for text in needs))
+            texts = dict.fromkeys(chain(*(max(needs, key=_rarity) for needs in each)))
             if len(texts) <= MAX_TEXTS:
                 yield tuple(texts)
-
-
-def _caseless(subpattern: tuple[Any, int, int, Any], outside: bool) -> bool:
-    _, added, taken, _ = subpattern
-    return bool(added & re.I) or (outside and not taken & re.I)
 
 
 def before(m: re.Match[str], size: int = 60) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
+from decimal import Context
 from fractions import Fraction
 from math import isqrt
 
@@ -66,15 +69,10 @@ def said(value: Fraction) -> str:
     listen to its digits."""
     if len(str(abs(value.numerator) // value.denominator)) > MOST_DIGITS:
         raise OverflowError
-    if value.denominator == 1:
-        return f"{value.numerator:,}"
-    exact = value * 10**DECIMALS
-    rounded = Fraction(round(exact), 10**DECIMALS)
-    sign, size = ("-" if rounded < 0 else ""), abs(rounded)
-    whole, rest = divmod(size.numerator, size.denominator)
-    decimals = f"{rest * 10**DECIMALS // size.denominator:0{DECIMALS}d}".rstrip("0")
-    shown = f"{sign}{whole:,}.{decimals}" if decimals else f"{sign}{whole:,}"
-    return shown if exact.denominator == 1 else f"about {shown}"
+    rounded = round(value, DECIMALS)
+    exact = Context(prec=MOST_DIGITS + DECIMALS)
+    shown = f"{exact.divide(rounded.numerator, rounded.denominator):,f}"
+    return shown if rounded == value else f"about {shown}"
 
 
 MOST_BITS = 1000
@@ -121,75 +119,52 @@ class _NotASum(Exception):
     pass
 
 
+_SIGNS = {"^": "**", "root": "~"} | {sign: sign for sign in "+-*/%()"}
+
+
+def _expression(words: list[str]) -> tuple[ast.expr, list[Fraction]]:
+    """A line of numbers and signs in Python's grammar, which knows what comes first: `~` is the
+    root, "a % b" so many percent of b, and `n0`, `n1` ... are the numbers."""
+    numbers: list[Fraction] = []
+    code, at = "", 0
+    while at < len(words):
+        ends_value = code.endswith((" ", ")"))  # a minus behind one belongs to no number
+        if not ends_value and (found := read(words, at)):
+            code += f"n{len(numbers)} "
+            numbers.append(found[0])
+            at = found[1]
+        elif words[at] in _SIGNS:
+            code += _SIGNS[words[at]]
+            at += 1
+        else:
+            raise _NotASum
+    return ast.parse(code, mode="eval").body, numbers
+
+
+def _value(node: ast.AST, numbers: list[Fraction]) -> Fraction:
+    if isinstance(node, ast.Name):
+        return _bounded(numbers[int(node.id[1:])])
+    if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
+        return _UNARY[type(node.op)](_value(node.operand, numbers))
+    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+        left, right = _value(node.left, numbers), _value(node.right, numbers)
+        return _bounded(_BINARY[type(node.op)](left, right))
+    raise _NotASum
+
+
 def _bounded(value: Fraction) -> Fraction:
     if max(value.numerator.bit_length(), value.denominator.bit_length()) > MOST_BITS:
         raise OverflowError
     return value
 
 
-class _Sum:
-    """A line of numbers and signs, read from the left."""
-
-    def __init__(self, words: list[str]):
-        self._words = words
-        self._at = 0
-        self.num_signs = 0
-
-    def value(self) -> Fraction:
-        found = self._terms()
-        if self._at < len(self._words):
-            raise _NotASum
-        return found
-
-    def _take(self, *signs: str) -> str | None:
-        if self._at < len(self._words) and self._words[self._at] in signs:
-            self._at += 1
-            self.num_signs += 1
-            return self._words[self._at - 1]
-        return None
-
-    def _terms(self) -> Fraction:
-        left = self._factors()
-        while sign := self._take("+", "-"):
-            right = self._factors()
-            left = _bounded(left + right if sign == "+" else left - right)
-        return left
-
-    def _factors(self) -> Fraction:
-        left = self._power()
-        while sign := self._take("*", "/", "%"):
-            right = self._power()
-            left = left / right if sign == "/" else left * right
-            left = _bounded(left / 100 if sign == "%" else left)
-        return left
-
-    def _power(self) -> Fraction:
-        base = self._single()
-        if self._take("^") is None:
-            return base
-        exponent = self._power()
-        if exponent.denominator != 1:
-            raise _NotASum
-        size = max(base.numerator.bit_length(), base.denominator.bit_length())
-        if size * abs(exponent) > MOST_BITS:
-            raise OverflowError
-        return base ** int(exponent)
-
-    def _single(self) -> Fraction:
-        if self._take("-"):
-            return -self._single()
-        if self._take("root"):
-            return _root(self._single())
-        if self._take("("):
-            found = self._terms()
-            if self._take(")") is None:
-                raise _NotASum
-            return found
-        found = read(self._words, self._at)
-        if found is None:
-            raise _NotASum
-        value, self._at = found
-        return _bounded(value)
+def _power(base: Fraction, exponent: Fraction) -> Fraction:
+    if exponent.denominator != 1:
+        raise _NotASum
+    size = max(base.numerator.bit_length(), base.denominator.bit_length())
+    if size * abs(exponent) > MOST_BITS:
+        raise OverflowError
+    return base ** int(exponent)
 
 
 def _root(value: Fraction) -> Fraction:
@@ -198,6 +173,13 @@ def _root(value: Fraction) -> Fraction:
     scale = 10**12
     top = value.numerator * scale * scale // value.denominator
     return Fraction(isqrt(top), scale)
+
+
+_UNARY = {ast.USub: operator.neg, ast.Invert: _root}
+_BINARY = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.Mod: lambda part, whole: part * whole / 100, ast.Pow: _power,
+}  # fmt: skip
 
 
 def result(question: str) -> str | None:
@@ -211,11 +193,10 @@ def result(question: str) -> str | None:
     text = re.sub(r"\band\b(?= (?:what|how)\b).*", "", text)
     for pattern, by in _REWRITES:
         text = re.sub(pattern, by, text)
-    reader = _Sum(text.split())
     try:
-        value = reader.value()
-        return f"{said(value)}." if reader.num_signs else None
-    except (_NotASum, RecursionError):
+        sum_, numbers = _expression(text.split())
+        return None if isinstance(sum_, ast.Name) else f"{said(_value(sum_, numbers))}."
+    except (_NotASum, SyntaxError, MemoryError, RecursionError):
         return None
     except ZeroDivisionError:
         return NO_DIVISION

@@ -63,7 +63,7 @@ RATE_AT, CHANNELS_AT, DATA_SIZE_AT = 24, 22, 40
 
 REFUSED = {
     "nothing": (b"", AudioFormatError),
-    "header only": (GOOD[:44], AudioFormatError),
+    "header only": (GOOD[:44], AudioEmptyError),
     "text": (b"hello, this is no sound\n" * 50, AudioFormatError),
     "playlist": (b"#EXTM3U\n#EXTINF:1\n/etc/passwd\n", AudioFormatError),
     "playlist behind a tag": (
@@ -75,7 +75,6 @@ REFUSED = {
     "2 GHz": (with_field(GOOD, RATE_AT, 2_000_000_000, 4), AudioFormatError),
     "0 channels": (with_field(GOOD, CHANNELS_AT, 0, 2), AudioFormatError),
     "9 channels": (wav_bytes(tone(channels=9)), AudioFormatError),
-    "no sample": (wav_bytes(tone(0)), AudioEmptyError),
     "0.1 s": (wav_bytes(tone(0.1)), AudioEmptyError),
     "silence": (wav_bytes(tone(level=0)), AudioEmptyError),
     "a muted microphone": (wav_bytes(tone(level=3e-5)), AudioEmptyError),
@@ -118,34 +117,20 @@ def test_codes_are_the_documented_ones():
     assert [error.code for error in errors] == documented
 
 
-@pytest.fixture(scope="module")
-def bomb(tmp_path_factory) -> Path:
-    """Four hours of silence are 2 MB of FLAC and 0.9 GB of samples."""
-    path = tmp_path_factory.mktemp("bomb") / "bomb.flac"
-    silence = np.zeros((160_000, 1), np.int16)
-    with soundfile.SoundFile(path, "w", RATE_HZ, 1, "PCM_16", format="FLAC") as file:
+def test_a_decode_bomb_is_refused_from_its_header(tmp_path):
+    """Four hours of silence are 2 MB of FLAC and 0.9 GB of samples: none of them are decoded. The
+    memory is that of a whole process, libsndfile's own included."""
+    pytest.importorskip("resource")
+    bomb, silence = tmp_path / "bomb.flac", np.zeros((160_000, 1), np.int16)
+    with soundfile.SoundFile(bomb, "w", RATE_HZ, 1, "PCM_16", format="FLAC") as file:
         for _ in range(4 * 3600 * RATE_HZ // len(silence)):
             file.write(silence)
-    assert path.stat().st_size < 4_000_000
-    return path
-
-
-def test_a_decode_bomb_is_refused_from_its_header(bomb):
-    start = time.thread_time()
-    with pytest.raises(AudioLongError, match=r"14,400 s, the limit is 60 s"):
-        read_audio(bomb)
-    assert time.thread_time() - start < SLOW_MACHINE * REFUSAL_S
-
-
-def test_a_decode_bomb_takes_no_memory(bomb):
-    """That of the whole process, libsndfile's own included."""
-    pytest.importorskip("resource")
     code = (
         "import resource, sys; from moss_engine.audio.file import read_audio\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "before = peak()\n"
         "try: read_audio(sys.argv[1])\n"
-        "except Exception as error: print(error.code, peak() - before)"
+        "except Exception as error: print(peak() - before, error)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(bomb)],
@@ -154,40 +139,36 @@ def test_a_decode_bomb_takes_no_memory(bomb):
         timeout=60,
         cwd=Path(__file__).resolve().parents[2],
     )
-    refusal, grown = done.stdout.split()
+    grown, _, refusal = done.stdout.partition(" ")
     grown_kb = int(grown) / (1024 if sys.platform == "darwin" else 1)
-    assert refusal == "E_AUDIO_LONG" and grown_kb < 20_000
+    assert "14,400 s, the limit is 60 s" in refusal and grown_kb < 20_000
 
 
-def test_a_stream_that_hides_its_length_is_read_no_further_than_allowed():
-    """A FLAC header may leave the number of samples out; the reader then stops by itself."""
-    data = bytearray(wav_bytes(tone(100, 8000), 8000, form="FLAC"))
-    data[21] &= 0xF0
-    data[22:26] = bytes(4)
+def without_length(flac: bytes) -> bytes:
+    """A FLAC header may leave the number of samples out, as that of /v1/audio/speech does, and of
+    ffmpeg into a pipe."""
+    return flac[:21] + bytes([flac[21] & 0xF0]) + bytes(4) + flac[26:]
+
+
+def test_a_stream_that_hides_its_length_is_read_to_its_end_and_no_further_than_allowed():
+    wave = tone(5.0)
+    samples, _ = read_audio(without_length(wav_bytes(wave, form="FLAC")))
+    np.testing.assert_allclose(samples, wave[:, 0], atol=1e-4)
+    data = without_length(wav_bytes(tone(100, 8000), 8000, form="FLAC"))
     tracemalloc.start()
-    with pytest.raises(InputError):
-        read_audio(bytes(data))
+    with pytest.raises(AudioLongError):
+        read_audio(data)
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak_bytes < 2 * 60 * 8000 * 4 + 4_000_000
 
 
-def test_a_flac_file_that_hides_its_length_is_read_to_its_end():
-    """Such are those of /v1/audio/speech, and of ffmpeg into a pipe."""
-    wave = tone(5.0)
-    data = bytearray(wav_bytes(wave, form="FLAC"))
-    data[21] &= 0xF0
-    data[22:26] = bytes(4)
-    samples, _ = read_audio(bytes(data))
-    np.testing.assert_allclose(samples, wave[:, 0], atol=1e-4)
-
-
-def test_a_large_file_is_not_opened(tmp_path):
+def test_a_file_that_is_too_large_is_refused(tmp_path):
     path = tmp_path / "large.wav"
     with path.open("wb") as file:
         file.write(GOOD)
         file.truncate(100 << 20)
-    with pytest.raises(AudioLongError, match="100 MB, the limit is 64 MB"):
+    with pytest.raises(AudioLongError, match="more than 64 MB"):
         read_audio(path)
 
 
@@ -221,18 +202,13 @@ def test_every_usual_kind_gives_the_same_samples(kind):
         assert np.abs(samples - wave[:, 0]).max() < (1e-2 if subtype == "PCM_U8" else 1e-4)
 
 
-def test_the_first_channel_is_taken():
-    wave = tone(channels=8)
-    wave[:, 1:] = 0
+@pytest.mark.parametrize(("heard", "taken"), [([0, 1, 7], 0), ([2, 5], 2)])
+def test_the_first_channel_that_is_not_silent_is_taken(heard, taken):
+    wave = np.zeros_like(tone(channels=8))
+    for place in heard:
+        wave[:, [place]] = tone() * (1 + place) / 8
     samples, _ = read_audio(wav_bytes(wave, subtype="FLOAT"))
-    np.testing.assert_array_equal(samples, wave[:, 0])
-
-
-def test_a_microphone_on_another_channel_is_heard():
-    wave = tone(channels=6)
-    wave[:, :2] = wave[:, 3:] = 0
-    samples, _ = read_audio(wav_bytes(wave, subtype="FLOAT"))
-    np.testing.assert_array_equal(samples, wave[:, 2])
+    np.testing.assert_array_equal(samples, wave[:, taken])
 
 
 @pytest.mark.parametrize(

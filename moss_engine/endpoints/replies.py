@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
+import anyio
 from starlette.responses import Response
 
 from moss_engine.api.errors import MossError, ShuttingDownError
@@ -177,7 +178,8 @@ class Streamed(Response):
                         start = {"type": "http.response.start", "status": self.status_code}
                         await send({**start, "headers": self.raw_headers})
                     body = {"type": "http.response.body", "body": part, "more_body": True}
-                    await asyncio.wait_for(send(body), SEND_S)
+                    with anyio.fail_after(SEND_S):  # `wait_for` may swallow a cancellation
+                        await send(body)
             except (MossError, ApiError) as error:
                 if not begun:
                     raise
@@ -185,7 +187,7 @@ class Streamed(Response):
                 # not look whole.
                 log.warning("a reply broke off: %s", getattr(error, "code", "E_MOSS"))
                 return
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 return
         await send({"type": "http.response.body", "body": b""})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -16,6 +17,7 @@ import soundfile
 
 from moss_engine.api.errors import BusyError, EngineFaultError, TextTooLongError
 from moss_engine.audio.pcm import to_pcm16
+from moss_engine.endpoints.replies import Streamed
 from tests.endpoints.endpoint_support import MODEL, running
 from tests.ui.page_support import INFO, RATE_HZ, FakeService, Script, signal, soon, until
 
@@ -75,6 +77,32 @@ def test_bytes_leave_while_the_reply_is_made(client, service, name):
                 break
     assert until(lambda: not service.open)
     assert len(service.cancelled) == 1  # it was not over
+
+
+@pytest.mark.parametrize("rounds", range(8))
+async def test_hanging_up_is_heard_whatever_is_being_sent(rounds):
+    """After so many rounds of the event loop, of which a part takes several."""
+    gone, taken = asyncio.Event(), []
+
+    async def parts():
+        for number in range(1000):
+            await asyncio.sleep(0)
+            taken.append(number)
+            yield b"sound"
+
+    async def receive():
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(_):
+        """As to a socket with room."""
+
+    serving = asyncio.create_task(Streamed(parts(), "audio/pcm")({}, receive, send))
+    for _ in range(20 + rounds):
+        await asyncio.sleep(0)
+    gone.set()
+    await serving
+    assert 0 < len(taken) < 100
 
 
 async def test_the_asynchronous_client_streams(service, url):

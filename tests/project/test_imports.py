@@ -62,7 +62,7 @@ ALLOWED = {
     "build": "api audio config checkup models text runtime codec engine service recogniser talk",
     # Programs are a second kind of page: they know the service's values, sound, and nothing of ui.
     "endpoints": "api audio text.beside text.language endpoints.* "
-    "aiortc av mcp prometheus_client pydantic soundfile starlette",
+    "aiortc anyio av mcp prometheus_client pydantic soundfile starlette",
     "ui": "api audio endpoints options text.language ui.* gradio starlette",
     # What becomes of a question: it knows the page's handlers, not its layout.
     "ui.audio_in": "api audio",

@@ -199,7 +199,7 @@ class Call:
         if channel is None or channel.readyState != "open":
             raise WebSocketDisconnect(1006)
         if channel.bufferedAmount > MAX_UNSENT_BYTES:
-            raise asyncio.TimeoutError
+            raise TimeoutError
         channel.send(json.dumps(event, ensure_ascii=False))
 
     def _open(self, channel: RTCDataChannel) -> None:

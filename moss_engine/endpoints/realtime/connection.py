@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import anyio
 import numpy as np
 from pydantic import ValidationError
 from starlette.requests import HTTPConnection
@@ -384,13 +385,10 @@ class Connection:
         await self._emit("error", error={**error.value(), "event_id": event_id})
 
     async def _emit(self, kind: str, **fields: Any) -> None:
-        """Tell the client, unless it is gone, which `serve` is about to hear, too. What still runs
-        when it has left ends here: `wait_for` may swallow that it was cancelled."""
-        if self._left:
-            raise WebSocketDisconnect(1006)
+        """Tell the client, unless it is gone, which `serve` is about to hear, too."""
         event = {"type": kind, "event_id": f"event_{secrets.token_hex(10)}", **fields}
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-            await asyncio.wait_for(self._wire.send(event), SEND_S)
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError), anyio.fail_after(SEND_S):
+            await self._wire.send(event)
 
 
 EARLIER_PROTOCOL = "openai-beta.realtime-v1"

@@ -12,7 +12,6 @@ import time
 from typing import Any
 
 import numpy as np
-from starlette.websockets import WebSocketDisconnect
 
 from moss_engine.api.errors import (
     AudioEmptyError,
@@ -35,7 +34,7 @@ from moss_engine.endpoints.realtime.conversation import Item
 from moss_engine.endpoints.realtime.fields import ServerVad
 from moss_engine.endpoints.realtime.responding import Responses
 from moss_engine.endpoints.realtime.session import warning
-from moss_engine.endpoints.realtime.wire import RATE_HZ
+from moss_engine.endpoints.realtime.wire import GONE, RATE_HZ
 
 MIN_MS = 100
 MAX_WAITING = 16
@@ -245,7 +244,7 @@ class Listening:
 
     async def _tell_later(self, kind: str, **fields: Any) -> None:
         """`serve` is about to notice, too, if the client takes nothing any more."""
-        with contextlib.suppress(asyncio.TimeoutError, WebSocketDisconnect):
+        with contextlib.suppress(*GONE):
             await self._emit(kind, **fields)
 
     # Who answers.

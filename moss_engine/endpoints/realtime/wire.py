@@ -3,7 +3,6 @@ know the events by their earlier names, or a call (`calls`)."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any, Protocol
 
@@ -18,7 +17,7 @@ from moss_engine.endpoints.sound import from_base64
 RATE_HZ = FROM_HZ
 """Of the sound that sessions work with."""
 MAX_NAME_CHARS = 512
-GONE = (WebSocketDisconnect, asyncio.TimeoutError)
+GONE = (WebSocketDisconnect, TimeoutError)
 EARLIER = {
     "response.output_audio.delta": "response.audio.delta",
     "response.output_audio.done": "response.audio.done",

@@ -12,13 +12,12 @@ from contextlib import aclosing
 from hashlib import blake2b
 from typing import Any, TypeVar
 
-from moss_engine.api.errors import ReplicasLostError
+from moss_engine.api.errors import MossError
 from moss_engine.api.events import Event, Failed, Finished
 from moss_engine.api.info import EngineStats, ServiceStats
 from moss_engine.api.request import Request
 from moss_engine.cluster.fleet import (
     Card,
-    CutOffError,
     Fleet,
     Load,
     Parcel,
@@ -39,19 +38,16 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 DISCOVER_S = 1.0
+NOTE_S = 10.0
 HANGS_S = 5.0
 """A replica from which nothing came for so long is left: a hundred times as long as it is usually
 silent."""
 LAST_ONE = 3
 """So many times as long a replica may be silent that nobody can stand in for: on a busy machine it
 may be only slow, and its replies would have nowhere to go."""
-LAST_S = 30.0
-"""What open replies get to end when the cluster's head is gone: together with the time to notice it
-and to leave less than the 60 s behind which Ray ends a process without a head."""
 NO_REPLICA = "No replica is running; try again in a moment."
 UNHEARD = Load(ServiceStats(EngineStats(*[0] * 7), "unheard", 0.0), 0, 0)
 """Of a replica that has not told its load."""
-CUT_OFF = "The replicas are out of reach; try again in a minute."
 
 
 class Member:
@@ -86,7 +82,7 @@ class Member:
         the replica is gone."""
         name, over = request.request_id, False
         queue = self._heard[name] = asyncio.Queue()
-        asked = asyncio.ensure_future(self._remote.ask(self._page, request))
+        asked = asyncio.ensure_future(self._remote.invoke("ask", self._page, request))
         try:
             await asyncio.shield(asked)
             while not over:
@@ -112,12 +108,19 @@ class Member:
         return self._remote.news(self._page)
 
     async def note(self, taken: Mapping[str, int], stopped: Sequence[str]) -> None:
-        """As `Remote.note`."""
-        await self._remote.note(self._page, taken, stopped)
+        """As `ReplicaServer.note`."""
+        noting = self._remote.invoke("note", self._page, taken, stopped)
+        try:
+            await asyncio.wait_for(noting, NOTE_S)
+        except asyncio.TimeoutError:
+            raise ReplicaLostError(f"it took no note for {NOTE_S:g} s") from None
 
     async def call(self, method: str, *arguments: Any) -> Any:
         """What a method of `SpeechService` gives there; raises its MossError."""
-        return (await self._remote.call(self._page, method, *arguments)).result()
+        answer = await self._remote.invoke("call", self._page, method, *arguments)
+        if isinstance(answer, MossError):
+            raise answer
+        return answer
 
     def leave(self, why: str, *, retired: bool = False) -> None:
         if not self.gone.done():
@@ -147,9 +150,7 @@ class Member:
 
 class Members:
     """Follows the replicas of one fingerprint: that of the first one that was found. `run` is its
-    life; everything belongs to one event loop. While it is `cut_off` no replica can be asked.
-
-    `page` names who follows them."""
+    life; everything belongs to one event loop. `page` names who follows them."""
 
     def __init__(
         self,
@@ -161,7 +162,6 @@ class Members:
     ):
         self.fingerprint: str | None = None
         self.mismatched: frozenset[str] = frozenset()
-        self.cut_off = False
         self._fleet = fleet
         self._page = page
         self._hangs_s = hangs_s
@@ -205,7 +205,7 @@ class Members:
         The preferred one while a reply would start there at once, else the least loaded; among
         equals the preferred one.
         """
-        asked = [] if self.cut_off else [m for m in self.all if m.takes and m.name not in tried]
+        asked = [m for m in self.all if m.takes and m.name not in tried]
         own = preferred(session_id, [member.name for member in asked]) if asked else ""
 
         def rank(member: Member) -> tuple[bool, float, bool]:
@@ -220,12 +220,7 @@ class Members:
     @property
     def has_ready(self) -> bool:
         """Whether some replica takes requests, be it full."""
-        return not self.cut_off and any(member.takes for member in self.all)
-
-    @property
-    def none_left(self) -> ReplicasLostError:
-        """For a visitor whom no replica can serve."""
-        return ReplicasLostError(CUT_OFF if self.cut_off else NO_REPLICA)
+        return any(member.takes for member in self.all)
 
     async def change(self, timeout_s: float) -> None:
         """Wait until a replica comes, goes, or tells another load; not longer than `timeout_s`."""
@@ -245,42 +240,12 @@ class Members:
     async def _discover(self) -> None:
         while True:
             try:
-                await self._look()
+                self._meet(await self._fleet.cards())
             except ReplicaLostError as error:
                 log.warning("the replicas cannot be listed: %s", error)
             except Exception:
                 log.exception("the replicas cannot be listed")
             await asyncio.sleep(DISCOVER_S)
-
-    async def _look(self) -> None:
-        """Find the replicas that there are now."""
-        try:
-            if self.cut_off:  # and joining again failed
-                await self._join()
-            self._meet(await self._fleet.cards())
-        except CutOffError as error:
-            await self._rejoin(error)
-
-    async def _rejoin(self, error: CutOffError) -> None:
-        """Let open replies end where their replicas live, then look for all replicas anew."""
-        log.error("%s: new requests are refused until the cluster is joined again", error)
-        self.cut_off = True
-        self._wake()
-        end_s = self._clock() + LAST_S
-        while any(member.num_sent for member in self.all) and self._clock() < end_s:
-            await self.change(end_s - self._clock())
-        watching = list(self._watching.values())
-        for member in self.all:
-            self._leave(member, "the head of its cluster is gone")
-        for task in watching:
-            task.cancel()
-        await asyncio.gather(*watching, return_exceptions=True)
-        await self._join()
-
-    async def _join(self) -> None:
-        await self._fleet.rejoin()
-        self.cut_off = False
-        log.warning("the cluster is joined again")
 
     def _meet(self, cards: Collection[Card]) -> None:
         if self.fingerprint is None and cards:

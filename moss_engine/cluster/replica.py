@@ -19,10 +19,10 @@ from moss_engine.api.events import AudioChunk, Event, Sampled
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Request
 from moss_engine.api.service import ReplyStream, SpeechService
-from moss_engine.cluster.fleet import Answer, Card, Load, Parcel, Refusal
+from moss_engine.cluster.fleet import Card, Load, Parcel, Refusal
 from moss_engine.models.manifest import folders_digest
 
-FORMAT = 6
+FORMAT = 7
 """Of the values that pages and replicas exchange; a change that the other side would not understand
 counts it up."""
 
@@ -106,7 +106,8 @@ def _num_bytes(chunk: AudioChunk) -> int:
 
 
 class ReplicaServer:
-    """`service` is started already. All methods belong to one event loop."""
+    """`service` is started already. All methods belong to one event loop. `page` names who calls,
+    whose replies end when nothing is heard from it for `ServiceInfo.lease_s`."""
 
     def __init__(
         self,
@@ -125,7 +126,7 @@ class ReplicaServer:
         self._checking = False
 
     def ask(self, page: str, request: Request) -> None:
-        """See `Remote`."""
+        """Begin a reply: a `Refusal`, or all its events, are among the news."""
         asker, name = self._hear(page), request.request_id
         if request.session_id in self._used_s:
             self._used_s[request.session_id] = self._clock()
@@ -178,7 +179,8 @@ class ReplicaServer:
                 listener.listening = None
 
     def note(self, page: str, taken: Mapping[str, int], stopped: Sequence[str]) -> None:
-        """See `Remote`."""
+        """The page is alive; its listeners have taken so many samples of these replies in all, and
+        want no more of those."""
         asker = self._hear(page)
         for request_id, samples in taken.items():
             if request_id in asker.streams:
@@ -186,19 +188,20 @@ class ReplicaServer:
         for request_id in stopped:
             asker.stop(request_id)
 
-    async def call(self, page: str, method: str, *arguments: Any) -> Answer:
-        """See `Remote`."""
+    async def call(self, page: str, method: str, *arguments: Any) -> Any:
+        """What a method of `SpeechService` returns that answers with one value, or the MossError
+        that it raises."""
         assert method in CALLS, f"{method} cannot be called from afar"
         if method == "add_voice":  # it may be made although nobody waits for it any more
             self._used_s[arguments[0]] = self._clock()
         self._hear(page)
         try:
-            return Answer(await getattr(self._service, method)(*arguments))
+            return await getattr(self._service, method)(*arguments)
         except MossError as error:
-            return Answer(error=error)
+            return error
         except Exception:
             log.exception("%s could not be done", method)
-            return Answer(error=EngineFaultError(NOT_DONE))
+            return EngineFaultError(NOT_DONE)
 
     async def stats(self) -> ServiceStats:
         return await self._service.stats()

@@ -35,7 +35,7 @@ from moss_engine.api.info import ClusterStats, EngineStats, ReplicaStats, Servic
 from moss_engine.api.request import Progress, Request, SpeechState
 from moss_engine.api.tokens import Row, SpecialIds, code_of
 from moss_engine.cluster.fleet import Refusal, ReplicaLostError
-from moss_engine.cluster.members import Member, Members, unless_gone
+from moss_engine.cluster.members import NO_REPLICA, Member, Members, unless_gone
 from moss_engine.service.replies import OpenReplies, OpenReply
 from moss_engine.service.speech_worker import LocalReplyStream
 
@@ -180,7 +180,7 @@ class ClusterReply(OpenReply):
                 raise refused
             refusal = refused
         if refusal is None and not self._members.has_ready:
-            raise self._members.none_left
+            raise ReplicasLostError(NO_REPLICA)
         raise refusal or BusyError("All replicas are full; try again in a moment.")
 
     async def _ask(self, member: Member, *, teaches: bool = False) -> MossError | None:
@@ -266,7 +266,7 @@ class ClusterReply(OpenReply):
                 await self.place()
                 return
             except (BusyError, ShuttingDownError, ReplicasLostError):
-                if self._members.cut_off or self.stream.elapsed_s() > end_s:
+                if self.stream.elapsed_s() > end_s:
                     raise
                 if not waits:
                     self._wait()

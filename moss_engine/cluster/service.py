@@ -16,7 +16,7 @@ from moss_engine.api.request import Request
 from moss_engine.api.service import ClonedVoice, ReplyStream
 from moss_engine.api.transcript import Transcript
 from moss_engine.cluster.fleet import Card, Fleet, ReplicaLostError
-from moss_engine.cluster.members import HANGS_S, Member, Members, unless_gone
+from moss_engine.cluster.members import HANGS_S, NO_REPLICA, Member, Members, unless_gone
 from moss_engine.cluster.replies import Replies, scaled_info, total_stats
 from moss_engine.cluster.voices import OwnVoices
 
@@ -183,7 +183,7 @@ class ClusterService:
                 return await unless_gone(order[0], work(order[0]))
             except ReplicaLostError as error:
                 self._members.lost(order[0], error)
-        raise self._members.none_left
+        raise ReplicasLostError(NO_REPLICA)
 
     async def _remove_voice(self, session_id: str) -> None:
         names = self._voices.remove(session_id)

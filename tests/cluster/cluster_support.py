@@ -4,10 +4,11 @@ what listeners hear of it."""
 from __future__ import annotations
 
 import asyncio
+import inspect
 import pickle
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,9 +17,8 @@ import pytest
 
 from moss_engine.api.events import Event, FinishReason, Placed, Sampled
 from moss_engine.api.info import ServiceInfo
-from moss_engine.api.request import Request
 from moss_engine.cluster import members
-from moss_engine.cluster.fleet import Answer, Card, CutOffError, Load, Parcel, ReplicaLostError
+from moss_engine.cluster.fleet import Card, Load, Parcel, ReplicaLostError
 from moss_engine.cluster.replica import ReplicaServer
 from moss_engine.cluster.service import ClusterService
 from moss_engine.codec.base import VoiceCloner
@@ -27,7 +27,6 @@ from moss_engine.service.speech_worker import LocalReplyStream
 from tests.fakes import FakeCodec
 from tests.service.service_support import (
     INFO,
-    PATIENCE_S,
     TALK,
     ask,
     assert_well_formed,
@@ -85,17 +84,11 @@ class LocalRemote:
                     await self._lives(life)
                     yield sent(part)
 
-    async def ask(self, page: str, request: Request) -> None:
-        await self._lives(self.died.count)
-        self.server.ask(page, sent(request))
-
-    async def note(self, page: str, taken: Mapping[str, int], stopped: Sequence[str]) -> None:
-        await self._lives(self.died.count)
-        self.server.note(page, taken, stopped)
-
-    async def call(self, page: str, method: str, *arguments: Any) -> Answer:
+    async def invoke(self, method: str, *arguments: Any) -> Any:
         life = self.died.count
-        answer = await self.server.call(page, method, *arguments)
+        await self._lives(life)
+        answer = getattr(self.server, method)(*sent(arguments))
+        answer = await answer if inspect.isawaitable(answer) else answer
         await self._lives(life)
         return sent(answer)
 
@@ -109,21 +102,14 @@ class LocalRemote:
 
 
 class LocalFleet:
-    """`remotes` by name; they cannot be listed while one hangs, as it does not answer. While
-    `headless` there is no way to more of them; `num_joins` counts the ways that were opened,
-    `num_listed` how often somebody asked for the replicas."""
+    """`remotes` by name; they cannot be listed while one hangs, as it does not answer."""
 
     def __init__(self, servers: Sequence[ReplicaServer]):
         self.remotes = {server.card.name: LocalRemote(server) for server in servers}
         self.hidden: set[str] = set()
-        self.closed = self.headless = False
-        self.num_joins = 1
-        self.num_listed = 0
+        self.closed = False
 
     async def cards(self) -> list[Card]:
-        self.num_listed += 1
-        if self.headless:
-            raise CutOffError("the head is gone")
         living = [remote for remote in self.remotes.values() if not remote.died.is_set()]
         if any(remote.hangs for remote in living):
             raise ReplicaLostError("one of them does not answer")
@@ -132,11 +118,6 @@ class LocalFleet:
 
     async def size(self) -> int:
         return len(self.remotes)
-
-    async def rejoin(self) -> None:
-        while self.headless:
-            await asyncio.sleep(0.01)
-        self.num_joins += 1
 
     def remote(self, name: str) -> LocalRemote:
         return self.remotes[name]
@@ -159,15 +140,6 @@ class Cluster:
 
     def remote(self, name: str) -> LocalRemote:
         return self.fleet.remotes[name]
-
-    async def becomes(self, *, ready: bool) -> None:
-        """Wait until it takes requests, or takes none."""
-
-        async def look() -> None:
-            while (await self.service.stats()).ready is not ready:
-                await asyncio.sleep(0.01)
-
-        await asyncio.wait_for(look(), PATIENCE_S)
 
     async def held(
         self, run_ahead_s: float = 1.0

@@ -1,4 +1,5 @@
-"""Two replicas under Ray Serve, of which one is killed in the middle of replies."""
+"""Two replicas under Ray Serve, of which one is killed in the middle of replies, and clusters that
+are not there."""
 
 from __future__ import annotations
 
@@ -9,20 +10,26 @@ import tempfile
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from moss_engine.api.errors import ConfigError, UnsupportedModeError
 from moss_engine.api.events import AudioChunk, Event, Finished, Placed, Sampled
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Message, Request, Text
 from moss_engine.api.service import ReplyStream
 from moss_engine.api.tokens import Row
 from moss_engine.build import build_service
+from moss_engine.cluster.build import open_fleet
+from moss_engine.cluster.fleet import ReplicaLostError
 from moss_engine.cluster.service import ClusterService
-from moss_engine.config import EngineConfig, TalkConfig
+from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
 from tests.fixtures.make_tiny_checkpoint import write_checkpoint
 from tests.service.service_support import assert_well_formed, heard, listen
+from tests.ui.page_support import free_port
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 
@@ -127,6 +134,11 @@ def test_a_replica_that_has_started_is_as_urgent_as_any_program(cluster):
         assert nice.count(0) == len(nice)
 
 
+def test_what_a_replica_refuses_crosses_with_its_sentence(cluster):
+    with pytest.raises(UnsupportedModeError, match="installed voices only"):
+        asyncio.run(cluster.add_voice("s", np.ones(9, np.float32), 24_000, (1,)))
+
+
 def test_replies_survive_the_death_of_their_replica(cluster, config):
     info = asyncio.run(cluster.describe())
     assert info.max_sessions == 2 * config.max_sessions
@@ -140,3 +152,19 @@ def test_replies_survive_the_death_of_their_replica(cluster, config):
         assert isinstance(events[-1], Finished) and events[-1].rows == rows
     stats = asyncio.run(cluster.stats())
     assert stats.cluster is not None and stats.cluster.num_resumes >= 1
+
+
+@pytest.mark.parametrize("where", ["", ":nowhere"])
+def test_a_page_without_a_head_says_so_at_once(where):
+    address = f"127.0.0.1{where or f':{free_port()}'}"
+    with pytest.raises(ConfigError, match="nobody listens there"):
+        open_fleet(EngineConfig(), TalkConfig(), ClusterConfig(ray_address=address))
+
+
+def test_an_application_that_was_deleted_has_no_size(monkeypatch):
+    from moss_engine.cluster.serve import handle
+
+    nothing: Any = SimpleNamespace(applications={})
+    monkeypatch.setattr(handle.serve, "status", lambda: nothing)
+    with pytest.raises(ReplicaLostError, match="runs no moss-speech any more"):
+        asyncio.run(handle.HandleFleet(nothing, lambda: None).size())

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import logging
 import os
 import shutil
+import socket
 import tempfile
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import ray
 from ray import serve
 from ray.exceptions import RayError
 from ray.serve import Application
-from ray.serve.context import _set_global_client
 from ray.serve.exceptions import RayServeException
-from ray.serve.handle import DeploymentHandle
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.cluster.serve.deployment import NAME, application
-from moss_engine.cluster.serve.handle import HandleFleet, Head
+from moss_engine.cluster.serve.handle import HandleFleet
 from moss_engine.config import EngineConfig, TalkConfig
 
 REPO_ROOT = Path(__file__).resolve().parents[3]
+CONNECT_S = 1.0
 STORE_BYTES = 200 * 1024 * 1024
 """Ray's object store, which nothing here is large enough for."""
 SETTINGS = {
@@ -98,18 +95,11 @@ def serve_here(app: Application) -> HandleFleet:
 
 def join_fleet(address: str) -> HandleFleet:
     """The replicas of a running cluster, where `serve deploy` put them; raises ConfigError where
-    there are none."""
+    there are none. The cluster's head ends this process with itself, a minute later."""
     _prepare()
-    handle = _join(address)
-    if ":" not in address:
-        address = ray.get_runtime_context().gcs_address
-    return HandleFleet(handle, _leave, Head(address), partial(_join, address))
-
-
-def _join(address: str) -> DeploymentHandle[Any]:
     try:
-        if ":" in address and not asyncio.run(Head(address).answers()):
-            raise ConnectionError("nobody listens there")  # Ray would find out in two minutes
+        if ":" in address:
+            _require_listener(address)  # Ray would find out in two minutes
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ConfigError(
@@ -117,19 +107,21 @@ def _join(address: str) -> DeploymentHandle[Any]:
             "`ray start --head`, or name another --ray-address."
         ) from None
     try:
-        return serve.get_app_handle(NAME)
+        return HandleFleet(serve.get_app_handle(NAME), ray.shutdown)
     except (RayServeException, RayError) as error:
-        _leave()
+        ray.shutdown()
         raise ConfigError(
             f"The cluster at {address} runs no {NAME} ({_first_line(error)}); put it there with "
             "`serve deploy assets/deploy/serve.yaml`."
         ) from None
 
 
-def _leave() -> None:
-    """Serve keeps its controller for the next cluster, if that counts its jobs alike."""
-    _set_global_client(None)
-    ray.shutdown()
+def _require_listener(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+    except (OSError, ValueError):
+        raise ConnectionError("nobody listens there") from None
 
 
 def shut_down() -> None:

@@ -52,7 +52,8 @@ UNHEARD = Load(ServiceStats(EngineStats(*[0] * 7), "unheard", 0.0), 0, 0)
 
 class Member:
     """A replica. `gone` is done, with the reason, when it is to be left, `retired` if that was
-    meant; `load` is its last one; `num_sent` counts the replies that were sent there and are open.
+    meant; `load` is its last one; `num_sent` counts the replies that were sent there and are open;
+    `noting` is the latest note of what listeners took, sent at `noted_s`.
     One that is `away`, not listed any more, takes no new ones: what its watch says next tells
     whether it was taken out or died.
     """
@@ -66,6 +67,8 @@ class Member:
         self.load = UNHEARD
         self.heard_s = now_s
         self.num_sent = 0
+        self.noting: asyncio.Task[None] | None = None
+        self.noted_s = 0.0
         self.away = False
         self.retired = False
         self._heard: dict[str, asyncio.Queue[Event | Refusal]] = {}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -325,8 +325,6 @@ class Replies:
         self.info = info
         self.patience_s = patience_s
         self._tasks: set[asyncio.Task[None]] = set()
-        self._noting: dict[str, asyncio.Task[None]] = {}
-        self._noted_s: dict[str, float] = {}
         self._loop = asyncio.get_running_loop()
 
     async def submit(self, request: Request) -> LocalReplyStream:
@@ -346,9 +344,7 @@ class Replies:
             raise
         self.num_placed += 1
         self.num_preferred += reply.is_preferred
-        task = asyncio.ensure_future(reply.run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._start(reply.run())
         return stream
 
     def cancel_session(self, session_id: str) -> None:
@@ -371,10 +367,7 @@ class Replies:
             for reply in replies:
                 if reply.stream.lease_lost(now_s, self.info.lease_s):
                     self._cancel(reply.request_id)
-            serving = [reply.member for reply in replies if reply.member]
-            members = {member.name: member for member in serving}
-            self._noted_s = {n: at_s for n, at_s in self._noted_s.items() if n in members}
-            for member in members.values():
+            for member in {reply.member for reply in replies if reply.member}:
                 self._note(member, now_s)
 
     def cancel(self, request_id: str) -> None:
@@ -386,25 +379,26 @@ class Replies:
         if reply is not None and not reply.cancelled:
             reply.cancel("stopped")
             if reply.member is not None:
-                task = asyncio.ensure_future(self._send(reply.member, {}, (reply.sent_id,)))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._start(self._send(reply.member, {}, (reply.sent_id,)))
 
     def _note(self, member: Member, now_s: float) -> None:
         """Unless the last note is still on its way."""
-        if member.name in self._noting:
+        if member.noting is not None and not member.noting.done():
             return
         taken = {}
         for reply in self.open.all():
             samples = reply.stream.taken_samples
             if reply.member is member and samples != reply.noted_samples:
                 taken[reply.sent_id] = reply.noted_samples = samples
-        silent_s = now_s - self._noted_s.get(member.name, 0.0)
-        if taken or silent_s > SIGN_OF_LIFE_S:
-            self._noted_s[member.name] = now_s
-            task = asyncio.ensure_future(self._send(member, taken, ()))
-            self._noting[member.name] = task
-            task.add_done_callback(lambda _: self._noting.pop(member.name, None))
+        if taken or now_s - member.noted_s > SIGN_OF_LIFE_S:
+            member.noted_s = now_s
+            member.noting = self._start(self._send(member, taken, ()))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _send(self, member: Member, taken: dict[str, int], stopped: tuple[str, ...]) -> None:
         try:

@@ -214,12 +214,15 @@ def test_replicas_on_a_cpu_do_not_choose_their_number_format_themselves(monkeypa
     assert settled(replace(config, dtype="float32")).dtype == "float32"
 
 
-@pytest.mark.parametrize("events", [0, 1, 50])
-def test_a_reply_survives_the_death_of_its_replica(events):
-    with clustered() as cluster:
+@pytest.mark.parametrize(
+    ("fault", "events"),
+    [("kill_after", 0), ("kill_after", 1), ("kill_after", 50), ("hang_after", 20)],
+)
+def test_a_reply_survives_the_loss_of_its_replica(fault, events):
+    with clustered(hangs_s=1.0) as cluster:
         first = home(cluster)
         remote = cluster.remote(first)
-        remote.kill_after = remote.told + events
+        setattr(remote, fault, remote.told + events)
         told = hear(cluster.service, ask(session="s"))
         assert_whole(told)
         assert placements(told)[-1] != first
@@ -227,17 +230,7 @@ def test_a_reply_survives_the_death_of_its_replica(events):
         assert stats.ready and stats.cluster is not None
         assert len(stats.cluster.replicas) == 1
         assert stats.cluster.num_resumes == (events > 0)
-
-
-def test_a_replica_that_hangs_is_left():
-    with clustered(hangs_s=1.0) as cluster:
-        first = home(cluster)
-        remote = cluster.remote(first)
-        remote.hang_after = remote.told + 20
-        events = hear(cluster.service, ask(session="s"))
-        assert_whole(events)
-        assert len(placements(events)) == 2
-        remote.died.set()  # what holds its calls
+        remote.died.set()  # what holds the calls of one that hangs
 
 
 async def test_an_upgrade_may_move_a_reply_as_often_as_it_takes_without_a_cut():
@@ -280,24 +273,17 @@ async def test_a_replica_that_comes_back_takes_what_waits():
 
 
 def test_nothing_is_told_at_a_time_before_what_was_told():
-    """A reply that waits says so a little later than the replica accepted it."""
-    course = ReplyProgress("request", IDS)
+    """A replica may accept a reply late, which has said meanwhile that it waits, and die, and the
+    next one be quick; sound and all else have an order each."""
+    course, silence = ReplyProgress("request", IDS), np.zeros(10, np.float32)
     course.begin(1.0, resumes=False)
     waits_s = course.not_before(1.5)
-    started = course.take(Started("request", 0.2, 0, 0))
-    assert started is not None and started.time_s == waits_s
-
-
-def test_no_sound_is_told_at_a_time_before_what_was_heard():
-    """A replica may accept a reply late, and die, and the next one be quick."""
-    course, silence = ReplyProgress("request", IDS), np.zeros(10, np.float32)
-    heard_s = []
+    told = [course.take(Started("request", 0.2, 0, 0))]
     for begun_s, made_s in ((1.0, 0.3), (1.2, 0.05)):
-        course.begin(begun_s, resumes=bool(heard_s))
-        told = course.take(AudioChunk("request", made_s, 0, silence, 10 * len(heard_s), 100, 0.0))
-        assert told is not None
-        heard_s.append(told.time_s)
-    assert heard_s == [1.3, 1.3]
+        course.begin(begun_s, resumes=len(told) > 1)
+        start = 10 * (len(told) - 1)
+        told.append(course.take(AudioChunk("request", made_s, 0, silence, start, 100, 0.0)))
+    assert [event.time_s for event in told if event] == [waits_s, 1.3, 1.3]
 
 
 async def test_a_full_replica_takes_the_replies_of_a_dead_one_and_they_say_that_they_wait():
@@ -407,18 +393,6 @@ class OneVoiceIsBroken(FakeCodec):
         return super().open_stream(voice)
 
 
-async def test_a_reply_without_sound_ends_alone():
-    with clustered(1, codec=OneVoiceIsBroken) as cluster:
-        reply, events, begin = await cluster.held()
-        failed = await listen(cluster.service, replace(ask(session="s2"), voice="broken"))
-        reply.acknowledge(10**9)
-        whole = begin + [event async for event in events]
-        assert isinstance(failed[-1], Failed) and failed[-1].code == "E_REPLY"
-        assert "ask again" in failed[-1].message
-        assert_whole(whole)
-        assert [len(placements(events)) for events in (failed, whole)] == [1, 1]
-
-
 class OneTextIsBroken(FakeProcessor):
     def prepare(self, request: Request) -> Any:
         if "broken" in str(request.messages):
@@ -426,24 +400,23 @@ class OneTextIsBroken(FakeProcessor):
         return super().prepare(request)
 
 
-@pytest.mark.parametrize(
-    "fail",
-    [
-        lambda service: service.submit(ask("broken")),
-        lambda service: service.add_voice("s", np.ones(9, np.float32), 24_000, (1,)),
-    ],
-    ids=["a request", "a recording"],
-)
-async def test_what_nobody_thought_of_costs_no_replica(fail):
+async def test_what_nobody_thought_of_costs_no_replica():
     cloner = FakeCodec()
     cloner.add = broken(KeyError("nobody thought of this"))
-    with clustered(2, cloner=cloner) as cluster:
+    with clustered(2, codec=OneVoiceIsBroken, cloner=cloner) as cluster:
         for core in cluster.cores.values():
             core.engine.processor = OneTextIsBroken()
+        service = cluster.service
         reply, events, begin = await cluster.held()
-        with pytest.raises(EngineFaultError, match=r"could not be \w+; "):
-            await fail(cluster.service)
+        failed = await listen(service, replace(ask(session="s2"), voice="broken"))
+        assert isinstance(failed[-1], Failed) and failed[-1].code == "E_REPLY"
+        assert "ask again" in failed[-1].message
+        recording = np.ones(9, np.float32), 24_000, (1,)
+        for asked in (service.submit(ask("broken")), service.add_voice("s", *recording)):
+            with pytest.raises(EngineFaultError, match=r"could not be \w+; "):
+                await asked
         reply.acknowledge(10**9)
         whole = begin + [event async for event in events]
         assert_whole(whole)
-        assert len(placements(whole)) == 1 and len(await cluster.service.replicas()) == 2
+        assert [len(placements(events)) for events in (failed, whole)] == [1, 1]
+        assert len(await service.replicas()) == 2

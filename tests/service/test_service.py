@@ -229,68 +229,60 @@ async def test_waiting_in_the_queue_is_not_absence():
         first.cancel()
 
 
-def test_a_runtime_error_ends_every_stream_and_turns_the_service_unready(
-    caplog: pytest.LogCaptureFixture,
-):
-    runtime = talking()
+class CodecOnALostGpu(FakeCodec):
+    """The GPU fails in its fifth run."""
+
+    def push_together(self, work):
+        if len(self.calls) > 4:
+            raise torch.AcceleratorError("device-side assert")
+        return super().push_together(work)
+
+
+@pytest.mark.parametrize(
+    "fault", ["in the runtime", "in the engine's thread", "on the GPU alone", "on the GPU together"]
+)
+async def test_every_reply_ends_and_no_other_begins(fault: str, caplog: pytest.LogCaptureFixture):
+    runtime, codec = talking(), FakeCodec()
+    if "GPU" in fault:
+        codec = CodecOnALostGpu(max_together=16 if "together" in fault else 1)
     go_on = hold_at(runtime, 10)
-    with served(runtime) as service, caplog.at_level(logging.CRITICAL):
+    with served(runtime, codec, run_ahead_s=600.0) as service, caplog.at_level(logging.CRITICAL):
         assert at_once(service.stats()).ready
-        replies = [service.accept(ask()) for _ in range(6)]
-        wait_until(lambda: len(runtime.batches) >= 10)
-        runtime.before_forward = broken(RuntimeError("device lost"))
+        crowd = asyncio.gather(*(listen(service, ask(session=f"{i}")) for i in range(6)))
+        assert await soon(lambda: len(runtime.batches) >= 10)
+        if fault == "in the runtime":
+            runtime.before_forward = broken(RuntimeError("device lost"))
+        elif fault == "in the engine's thread":
+            service.engine.step = broken(RuntimeError("bug"))
         go_on.set()
-        for events in map(listen_to, replies):
+        for events in await asyncio.wait_for(crowd, PATIENCE_S):
             assert_well_formed(events)
-            assert isinstance(events[-1], Failed) and "restart" in events[-1].message
+            assert isinstance(events[-1], Failed) and events[-1].message == FAULT
         assert not at_once(service.stats()).ready
-        with pytest.raises(EngineFaultError):
+        with pytest.raises(EngineFaultError, match="restart"):
             service.accept(ask())
 
 
-def test_an_error_in_the_services_own_thread_leaves_nobody_waiting(
-    caplog: pytest.LogCaptureFixture,
-):
-    with served() as service, caplog.at_level(logging.CRITICAL):
-        submit = service.engine.submit
-
-        def submit_and_break(*asked: object) -> Accepted:
-            accepted = submit(*asked)
-            service.engine.step = broken(RuntimeError("bug"))
-            return accepted
-
-        service.engine.submit = submit_and_break
-        assert isinstance(hear(service, ask())[-1], Failed)
-        assert not at_once(service.stats()).ready
-        service.engine.fault = "over"
-
-
-async def test_drain_lets_replies_end_and_refuses_new_ones():
+@pytest.mark.parametrize(
+    ("timeout_s", "end"), [(PATIENCE_S, FinishReason.STOP), (0.05, FinishReason.CANCELLED)]
+)
+async def test_drain_lets_replies_end_in_time_stops_the_rest_and_refuses_new_ones(timeout_s, end):
     runtime = talking()
-    runtime.before_forward = lambda: time.sleep(0.001)
+    go_on = hold_at(runtime, 10)
     with served(runtime) as service:
         hearing = [asyncio.ensure_future(rest(service.accept(ask()))) for _ in range(6)]
-        await asyncio.sleep(0.02)
-        drained = asyncio.ensure_future(service.drain(PATIENCE_S))
+        assert await soon(lambda: len(runtime.batches) >= 10)
+        drained = asyncio.ensure_future(service.drain(timeout_s))
         assert await soon(lambda: not at_once(service.stats()).ready)
         with pytest.raises(ShuttingDownError):
             service.accept(ask())
-        await drained
-        for events in await asyncio.gather(*hearing):
-            assert events[-1].reason is FinishReason.STOP
-
-
-async def test_drain_stops_what_does_not_end_in_time():
-    runtime = talking()
-    hold = hold_at(runtime, 1)
-    with served(runtime) as service:
-        hearing = [asyncio.ensure_future(rest(service.accept(ask()))) for _ in range(6)]
-        await asyncio.sleep(0.02)
-        await service.drain(0.05)  # the runtime hangs: the streams end all the same
-        hold.set()
+        if end is FinishReason.STOP:
+            go_on.set()
+        await drained  # where the runtime hangs, too
+        go_on.set()
         for events in await asyncio.gather(*hearing):
             assert_well_formed(events)
-            assert events[-1].reason is FinishReason.CANCELLED
+            assert events[-1].reason is end
 
 
 def test_a_stalled_runtime_turns_the_service_unready():
@@ -348,23 +340,3 @@ async def test_cancel_fuzz_leaves_nothing_behind():
         await asyncio.gather(*(visitor(service, n) for n in range(150)))
         wait_until(lambda: at_rest(service))
         assert len(ends) > 100 and set(ends) == {Finished}
-
-
-@pytest.mark.parametrize("max_together", [1, 16])
-async def test_every_reply_ends_and_no_other_begins(max_together: int):
-    codec, calls = FakeCodec(max_together=max_together), []
-
-    def fails_later() -> None:
-        calls.append(1)
-        if len(calls) > 4:
-            raise torch.AcceleratorError("device-side assert")
-
-    codec.before_push = fails_later
-    with served(talking(), codec=codec, run_ahead_s=600.0) as service:
-        crowd = (listen(service, ask(max_rows=150, session=f"{i}")) for i in range(3))
-        for events in await asyncio.wait_for(asyncio.gather(*crowd), PATIENCE_S):
-            assert isinstance(events[-1], Failed) and events[-1].message == FAULT
-            assert sum(isinstance(event, Failed) for event in events) == 1
-        assert not at_once(service.stats()).ready
-        with pytest.raises(EngineFaultError, match="restart"):
-            service.accept(ask())

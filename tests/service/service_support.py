@@ -71,6 +71,7 @@ def served(
     clock: Callable[[], float] = time.monotonic,
     info: ServiceInfo = INFO,
     cloner: VoiceCloner | None = None,
+    one_gpu: bool = False,
     **options: float,
 ) -> Iterator[LocalService]:
     """A running service; when the test is over no reply may be open, every block must be back and
@@ -80,7 +81,9 @@ def served(
     config = EngineConfig(**options)
     engine = Engine(runtime, processor, config, samples_per_code=960, clock=clock)
     voices = ClonedVoices(cloner) if cloner else None
-    service = LocalService(engine, codec or FakeCodec(), config, info, voices, clock=clock)
+    service = LocalService(
+        engine, codec or FakeCodec(), config, info, voices, one_gpu=one_gpu, clock=clock
+    )
     service.start()
     for executor in (service.accepting, service._voice_thread):
         executor.submit(int).result()  # its thread is there, before another service's

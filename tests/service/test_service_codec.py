@@ -13,13 +13,10 @@ import pytest
 
 from moss_engine.api.events import AudioChunk, Failed, FinishReason
 from moss_engine.api.tokens import Row
-from moss_engine.config import EngineConfig
-from moss_engine.engine.engine import Engine
 from moss_engine.service.local import LocalService
 from moss_engine.service.speech_worker import LocalReplyStream, SpeechJob, SpeechWorker
-from tests.fakes import PAD, SPOKEN, FakeCodec, FakeProcessor, FakeRuntime, scripted
+from tests.fakes import PAD, SPOKEN, Clock, FakeCodec, FakeRuntime, scripted
 from tests.service.service_support import (
-    INFO,
     PATIENCE_S,
     ask,
     assert_well_formed,
@@ -120,19 +117,25 @@ def test_every_chunk_says_which_run_made_it_and_what_the_run_had_to_do():
         assert sum(other is run for other in runs) == run.num_replies
 
 
-def make_job(rate_hz: int = 24_000, clock=time.monotonic) -> SpeechJob:
+def make_job(clock: Clock, rate_hz: int = 24_000) -> SpeechJob:
     stream = LocalReplyStream(
         ask().request_id, clock=clock, cancel=lambda _: None, on_taken=lambda: None
     )
     return SpeechJob(stream, None, rate_hz)
 
 
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
 def test_who_runs_dry_first_goes_first_and_a_first_sound_is_due_soon():
     def job(accepted_s: float, heard_s: float | None, made_s: float) -> SpeechJob:
-        now_s = [accepted_s]
-        made = make_job(100, lambda: now_s[0])
+        clock = Clock()
+        clock.now_s = accepted_s
+        made = make_job(clock, 100)
         if heard_s is not None:
-            now_s[0] = heard_s
+            clock.now_s = heard_s
             made.deliver(np.zeros(round(100 * made_s), np.float32))
         return made
 
@@ -142,17 +145,16 @@ def test_who_runs_dry_first_goes_first_and_a_first_sound_is_due_soon():
     assert order == [new, dry, nearly, newer, soon, later]
 
 
-def test_a_first_sound_waits_for_who_would_run_dry_but_not_for_ever():
-    now_s = [9.0]
-    playing, new = make_job(100, lambda: now_s[0]), make_job(100, lambda: now_s[0])
-    playing.deliver(np.zeros(25, np.float32))  # until 9.25
+def test_a_first_sound_waits_for_who_would_run_dry_but_not_for_ever(clock):
+    playing, new = make_job(clock, 100), make_job(clock, 100)
+    playing.deliver(np.zeros(25, np.float32))  # 0.25 s
 
     def first(spare_s: float) -> SpeechJob:
         return min(playing, new, key=lambda job: job.urgency(spare_s))
 
-    now_s[0] = 9.1
+    clock.now_s += 0.1
     assert first(0.1) is new and first(0.2) is playing
-    now_s[0] = 10.1
+    clock.now_s += 1.0
     assert first(0.2) is new
 
 
@@ -172,9 +174,9 @@ def worker_of(codec: FakeCodec, *, one_gpu: bool) -> SpeechWorker:
     )
 
 
-def waiting(worker: SpeechWorker, made_s: float, codes: int = 2, clock=time.monotonic) -> SpeechJob:
+def waiting(worker: SpeechWorker, clock: Clock, made_s: float, codes: int = 2) -> SpeechJob:
     """A reply with codes, whose listener has so much sound left."""
-    job = make_job(clock=clock)
+    job = make_job(clock)
     if made_s:
         job.deliver(np.zeros(round(24_000 * made_s), np.float32))
     for _ in range(codes):
@@ -183,31 +185,31 @@ def waiting(worker: SpeechWorker, made_s: float, codes: int = 2, clock=time.mono
     return job
 
 
-def begun(worker: SpeechWorker, codec: FakeCodec, clock=time.monotonic) -> SpeechJob:
+def begun(worker: SpeechWorker, codec: FakeCodec, clock: Clock) -> SpeechJob:
     """A reply whose first sound takes two codes, of which none is there yet."""
-    job = waiting(worker, 0.0, codes=0, clock=clock)
+    job = waiting(worker, clock, 0.0, codes=0)
     job.open(codec)
     job.missing_codes = 2
     return job
 
 
 @pytest.mark.parametrize(("one_gpu", "runs"), [(True, [2, 1]), (False, [3])])
-def test_on_a_gpu_a_first_sound_does_not_wait_for_what_nobody_needs_soon(one_gpu, runs):
+def test_on_a_gpu_a_first_sound_does_not_wait_for_what_nobody_needs_soon(clock, one_gpu, runs):
     codec = FakeCodec(max_together=4)
     worker = worker_of(codec, one_gpu=one_gpu)
-    jobs = [waiting(worker, made_s) for made_s in (5.0, 0.1, 0.0)]
+    jobs = [waiting(worker, clock, made_s) for made_s in (5.0, 0.1, 0.0)]
     while worker._due:
         worker.run_once()
     assert codec.calls == runs and not any(job.codes for job in jobs)
 
 
 @pytest.mark.parametrize(("listeners", "runs"), [(3, []), (40, [40])])
-def test_while_a_first_sound_s_codes_come_only_what_is_urgent_is_made(listeners, runs):
+def test_while_a_first_sound_s_codes_come_only_what_is_urgent_is_made(clock, listeners, runs):
     codec = FakeCodec(max_together=64)
     worker = worker_of(codec, one_gpu=True)
     for _ in range(listeners):
-        waiting(worker, 5.0)
-    newcomer = begun(worker, codec)
+        waiting(worker, clock, 5.0)
+    newcomer = begun(worker, codec, clock)
     newcomer.add_code(1)
     worker.notify(newcomer)
     worker.run_once()
@@ -223,114 +225,106 @@ def test_while_a_first_sound_s_codes_come_only_what_is_urgent_is_made(listeners,
 @pytest.mark.parametrize(
     ("pace_s", "taken"), [(0.01, 2), (0.2, 4)], ids=["soon followed", "not soon"]
 )
-def test_a_short_first_sound_waits_for_the_second_where_that_comes_late(pace_s, taken):
-    now_s = [0.0]
+def test_a_short_first_sound_waits_for_the_second_where_that_comes_late(clock, pace_s, taken):
     codec = FakeCodec(max_together=4)
     codec.short_codes = 2
     worker = worker_of(codec, one_gpu=True)
-    job = begun(worker, codec, clock=lambda: now_s[0])
+    job = begun(worker, codec, clock)
     for left in (1, 0, 1, 0) if taken == 2 else (1, 2, 3, 0):
-        now_s[0] += pace_s
+        clock.now_s += pace_s
         job.add_code(1)
         worker.notify(job)
         worker.run_once()
         assert len(job.codes) == left
 
 
-def test_a_short_first_sound_does_not_wait_for_what_no_longer_comes():
-    now_s = [0.0]
+def test_a_short_first_sound_does_not_wait_for_what_no_longer_comes(clock):
     codec = FakeCodec(max_together=4)
     codec.short_codes = 2
     worker = worker_of(codec, one_gpu=True)
-    job = begun(worker, codec, clock=lambda: now_s[0])
+    job = begun(worker, codec, clock)
     for _ in range(2):
-        now_s[0] += 0.1
+        clock.now_s += 0.1
         job.add_code(1)
         worker.notify(job)
     worker.run_once()
     assert codec.calls == []
-    now_s[0] += 0.3
+    clock.now_s += 0.3
     worker.run_once()
     assert codec.calls == [1]
 
 
-def test_a_long_run_may_come_again_behind_a_few_short_ones():
-    now_s, took_s = [0.0], [0.09]
+def test_a_long_run_may_come_again_behind_a_few_short_ones(clock):
+    took_s = [0.09]
     codec = FakeCodec(max_together=4)
     codec.short_codes, codec.before_push = 2, lambda: time.sleep(took_s[0])
     worker = worker_of(codec, one_gpu=True)
     for _ in range(4):
-        waiting(worker, 0.1)
+        waiting(worker, clock, 0.1)
         worker.run_once()
         took_s[0] = 0.0
-    newcomer = begun(worker, codec, clock=lambda: now_s[0])
+    newcomer = begun(worker, codec, clock)
     for _ in range(2):
-        now_s[0] += 0.01
+        clock.now_s += 0.01
         newcomer.add_code(1)
         worker.notify(newcomer)
     worker.run_once()
     assert codec.calls == [1, 1, 1, 1] and len(newcomer.codes) == 2
 
 
-class Held:
-    """A service whose codec waits in its first run; `answers` are what the engine's thread was told
-    each time that it asked whether to wait."""
+Held = tuple[LocalService, threading.Event, list[bool]]
 
-    def __init__(self, one_gpu: bool):
-        self.runtime, codec, config = talking(), FakeCodec(), EngineConfig()
-        self.go_on, self.answers = threading.Event(), []
-        codec.before_push = lambda: self.go_on.wait(PATIENCE_S)
-        engine = Engine(self.runtime, FakeProcessor(), config, samples_per_code=960)
-        self.service = LocalService(engine, codec, config, INFO, one_gpu=one_gpu)
-        is_awaited = self.service._worker.is_awaited
+
+@pytest.fixture
+def held(request: pytest.FixtureRequest) -> Iterator[Held]:
+    """A service whose codec waits in its first run until it may go on, and what the engine's thread
+    was told each time that it asked whether to wait."""
+    codec, go_on, answers = FakeCodec(), threading.Event(), []
+    codec.before_push = lambda: go_on.wait(PATIENCE_S)
+    one_gpu = getattr(request, "param", True)
+    with served(talking(), codec, one_gpu=one_gpu, run_ahead_s=600.0) as service:
+        is_awaited = service._worker.is_awaited
 
         def noted(ahead_s: dict[str, float]) -> bool:
-            self.answers.append(is_awaited(ahead_s))
-            return self.answers[-1]
+            answers.append(is_awaited(ahead_s))
+            return answers[-1]
 
-        self.service._worker.is_awaited = noted
-        self.service.start()
-
-    def waits(self) -> bool:
-        """Whether the engine's thread has waited, since it was asked to look."""
-        before = len(self.answers)
-        self.service._engine_wake.set()
-        wait_until(lambda: len(self.answers) > before)
-        return self.answers[-1]
-
-
-@pytest.fixture(params=[True])
-def held(request: pytest.FixtureRequest) -> Iterator[Held]:
-    made = Held(request.param)
-    yield made
-    made.go_on.set()
-    made.service.close()
+        service._worker.is_awaited = noted
+        yield service, go_on, answers
+        go_on.set()
 
 
 def test_no_step_runs_beside_the_only_reply_s_first_sound(held: Held):
-    reply = held.service.accept(ask())
-    wait_until(lambda: held.answers and held.answers[-1])
-    steps = len(held.runtime.batches)
-    assert held.waits() and held.waits() and len(held.runtime.batches) == steps
-    held.go_on.set()
+    service, go_on, answers = held
+    reply, batches = service.accept(ask()), service.engine.runtime.batches
+    wait_until(lambda: answers and answers[-1])
+    steps = len(batches)
+    for _ in range(2):
+        before = len(answers)
+        service._engine_wake.set()
+        wait_until(lambda before=before: len(answers) > before)
+    assert answers[-1] and len(batches) == steps
+    go_on.set()
     assert listen_to(reply)[-1].reason is FinishReason.STOP
-    assert len(held.runtime.batches) > steps
+    assert len(batches) > steps
 
 
 def test_who_waits_for_a_step_gets_it_beside_another_s_first_sound(held: Held):
-    first = held.service.accept(ask())
-    wait_until(lambda: held.answers and held.answers[-1])
-    steps = len(held.runtime.batches)
-    second = held.service.accept(ask())
-    wait_until(lambda: len(held.runtime.batches) >= steps + 5)
-    held.go_on.set()
+    service, go_on, answers = held
+    first, batches = service.accept(ask()), service.engine.runtime.batches
+    wait_until(lambda: answers and answers[-1])
+    steps = len(batches)
+    second = service.accept(ask())
+    wait_until(lambda: len(batches) >= steps + 5)
+    go_on.set()
     assert [listen_to(reply)[-1].reason for reply in (first, second)] == [FinishReason.STOP] * 2
 
 
 @pytest.mark.parametrize("held", [False], indirect=True)
 def test_on_a_cpu_steps_and_sound_go_on_together(held: Held):
-    reply = held.service.accept(ask())
-    wait_until(lambda: at_once(held.service.stats()).engine.blocks_cached > 0)
-    held.go_on.set()
+    service, go_on, answers = held
+    reply = service.accept(ask())
+    wait_until(lambda: at_once(service.stats()).engine.blocks_cached > 0)
+    go_on.set()
     assert listen_to(reply)[-1].reason is FinishReason.STOP
-    assert held.answers == []
+    assert answers == []

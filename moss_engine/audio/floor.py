@@ -178,7 +178,8 @@ class Floor:
         if words is not None and not (words.sure or self.hearing.by_words):
             return True
         text = words.text if words else understood.text
-        return self.hearing.meant(text, heard.spoken_s, self._answerer.saying())
+        saying = self._answerer.saying()
+        return self.hearing.meant(text, heard.spoken_s, saying, loud=heard.loud)
 
     def _doubt(self, begun: Taken | None) -> None:
         self._doubted = begun

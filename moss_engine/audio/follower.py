@@ -43,8 +43,9 @@ ECHO_DB = 3.0
 UNKNOWN_DB = -34.0
 """The least level of somebody who has not spoken yet, against full scale."""
 LEAST_DB, MOST_DB = -50.0, -24.0
-OVER_ECHO = 8.0
-"""Where it is known what was played, so many times the power that may be left of its echo."""
+OVER_ECHO, NO_ECHO = 8.0, 100.0
+"""Where it is known what was played, a voice that interrupts has so many times the power that may
+be left of its echo. With so many it is as loud as all of the echo, and hardly a part of it."""
 
 
 class Levels:
@@ -54,23 +55,32 @@ class Levels:
         self._powers: deque[float] = deque(maxlen=LEVEL_FRAMES)
         self._left: deque[float] = deque(maxlen=LEVEL_FRAMES)
         self._now_db = LEAST_DB
+        self._is_known = False
         self._turn: list[float] = []
+        self._loud_s = 0.0  # of the turn, above any echo
         self._voice_db: float | None = None
         self._echo_db = LEAST_DB
 
-    def take(self, frame: np.ndarray, left: float) -> None:
-        """`left`: power that may be an echo's."""
-        self._left.append(left)
+    def take(self, frame: np.ndarray, left: float | None) -> None:
+        """`left`: power that may be an echo's; None where that is not known."""
+        self._is_known = left is not None
+        self._left.append(left or 0.0)
         self._powers.append(float(np.mean((frame / 32768.0) ** 2)) + 1e-10)
         self._now_db = 10 * float(np.log10(sum(self._powers) / LEVEL_FRAMES))
 
     def speaks(self) -> None:
         """The last frame belongs to the turn that goes on, or may begin."""
         self._turn.append(self._now_db)
+        self._loud_s += FRAME_S * self._is_over(NO_ECHO)
 
     def forget(self) -> None:
         """There is no such turn."""
         self._turn.clear()
+        self._loud_s = 0.0
+
+    def is_loud(self) -> bool:
+        """Whether the turn is too loud for an answer's echo, as far as that is known."""
+        return self._is_known and self._loud_s >= LEAST_SPEECH_S
 
     def was_echo(self) -> None:
         """The turn is made of the answer's own words: what is no louder, is too."""
@@ -84,10 +94,13 @@ class Levels:
 
     def is_soft(self) -> bool:
         """Whether the last frames are too soft to interrupt an answer, or may be its echo."""
-        if sum(self._powers) < OVER_ECHO * sum(self._left):
+        if not self._is_over(OVER_ECHO):
             return True
         least_db = UNKNOWN_DB if self._voice_db is None else self._voice_db - SOFTER_DB
         return self._now_db < min(MOST_DB, max(self._echo_db, least_db))
+
+    def _is_over(self, times: float) -> bool:
+        return sum(self._powers) >= times * sum(self._left)
 
     def _turn_db(self) -> float:
         return float(np.percentile(self._turn, VOICE_PERCENTILE))
@@ -98,8 +111,8 @@ class Heard:
     """A turn began, paused, went on, ended or was dropped at sample `at` of all the sound. `pcm` is
     what there is of it when it paused or ended, int16 [n] with its lead, of which `num_spoken`
     samples lie before the silence; it holds `spoken_s` of speech, and its last word ended
-    `silent_s` before. `interrupts`: it began over an answer; `soft`: a word that would be too soft
-    or short for that, behind what wanted more."""
+    `silent_s` before. `interrupts`: it began over an answer, whose echo it is not if it is `loud`;
+    `soft`: a word that would be too soft or short for that, behind what wanted more."""
 
     change: Change
     at: int
@@ -108,6 +121,7 @@ class Heard:
     spoken_s: float = 0.0
     silent_s: float = 0.0
     interrupts: bool = False
+    loud: bool = False
     soft: bool = False
 
 
@@ -196,7 +210,7 @@ class Follower:
         """More sound, and what it brought about; `answering`: while an answer is heard. `played`,
         as long, was given to the loudspeaker meanwhile; None where that is not known."""
         self.num_taken += len(pcm)
-        left = 0.0
+        left = None if played is None else 0.0
         if self._listener is not None and not (played is None and self._canceller.idle):
             pcm, left = self._without_echo(pcm, played)
         self._held += pcm.tobytes()
@@ -254,6 +268,11 @@ class Follower:
     def wants_more(self) -> None:
         """The turn that has just ended: a last word of it may still come, soft and short."""
         self._more_until = self._num_seen + self._samples(GOES_ON_S)
+
+    @property
+    def is_loud(self) -> bool:
+        """Whether the turn that goes on is too loud for an answer's echo, as far as is known."""
+        return self._levels.is_loud()
 
     def was_echo(self) -> None:
         """The turn that goes on is made of the answer's own words."""
@@ -339,8 +358,9 @@ class Follower:
         pcm = np.frombuffer(bytes(self._held[: 2 * size]), np.int16)
         spoken_s = (turn or self._turn).spoken_s
         return Heard(
-            change, self._num_seen, pcm, max(0, spoken), spoken_s, silent_s, self.interrupts
-        )
+            change, self._num_seen, pcm, max(0, spoken), spoken_s, silent_s,
+            interrupts=self.interrupts, loud=self.is_loud,
+        )  # fmt: skip
 
     def _forget_turn(self) -> None:
         self._turn = self._more = TurnState()

@@ -149,15 +149,18 @@ class Hearing:
     def means_it(self, saying: str) -> bool:
         """Whether speech over an answer, whose last words are `saying`, means to interrupt it, by
         what is known of it now."""
-        return self.meant(self.turn.text, self.follower.spoken_s, saying)
+        follower = self.follower
+        return self.meant(self.turn.text, follower.spoken_s, saying, loud=follower.is_loud)
 
-    def meant(self, text: str | None, spoken_s: float, saying: str) -> bool:
-        """The same of speech that is over; where its words are unknown, its length says so."""
+    def meant(self, text: str | None, spoken_s: float, saying: str, *, loud: bool) -> bool:
+        """The same of speech that is over; where its words are unknown, its length says so. It is
+        too `loud` for an echo, as far as is known."""
         if text is None:
             return spoken_s >= MEANT_S
-        if is_echo(text, saying):
+        if is_echo(text, saying, loud=loud):
             self.follower.was_echo()
-        return interrupts(text, spoken_s, saying, goes_on=self.goes_on)
+            return False
+        return interrupts(text, spoken_s, goes_on=self.goes_on)
 
     def _end_s(self) -> float:
         """The silence that ends the turn that goes on: the usual one until its words are known and

@@ -9,6 +9,7 @@ Pure: the probabilities come from a detector, time is counted in frames.
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -119,11 +120,11 @@ _NODS = frozenset("yeah yes yep yup ok okay right sure good great nice wow".spli
 _STOPS = frozenset("stop wait hold quiet silence enough nano pause cancel shut".split())
 
 
-def interrupts(text: str, spoken_s: float, saying: str = "", *, goes_on: bool = False) -> bool:
-    """Whether words over an answer mean to interrupt it: more of them than a murmur has, or one
-    that says so, and not the answer's own, whose last ones are `saying`. `goes_on`: what was said
-    before wanted more, of which a word is enough."""
-    if is_murmur(text) or is_echo(text, saying):
+def interrupts(text: str, spoken_s: float, *, goes_on: bool = False) -> bool:
+    """Whether words over an answer, which are no echo of it, mean to interrupt it: more of them
+    than a murmur has, or one that says so. `goes_on`: what was said before wanted more, of which a
+    word is enough."""
+    if is_murmur(text):
         return False
     said = re.findall(r"[a-z']+|\d+", text.lower())
     meant = spoken_s >= MEANT_S or len(said) >= MEANT_WORDS
@@ -136,9 +137,10 @@ def asks_for_silence(text: str) -> bool:
     return len(said) <= MEANT_WORDS and not _STOPS.isdisjoint(said[:1])
 
 
-ECHO_SHARE = 0.6
-"""Of the words that were understood, so many are the answer's own in an echo. Measured: three of
-four scraps of an echo have them, and one of 150 questions about something else."""
+ECHO_SHARE, SENTENCE_SHARE = 0.6, 0.8
+"""Of the words that were understood, so many are the answer's own in an echo: of a scrap, which the
+recogniser often mistakes, and from four words on, as who takes up an answer's words adds his own."""
+SENTENCE_WORDS = 4
 NUMBERS = frozenset(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
@@ -146,12 +148,21 @@ NUMBERS = frozenset(
 )
 
 
-def is_echo(text: str, saying: str) -> bool:
-    """Whether words over an answer are those that it says, in its order. Numbers, which are heard
-    as figures or words, do not count."""
+def is_echo(text: str, saying: str, *, loud: bool = False) -> bool:
+    """Whether words over an answer are those that it says, in its order and one behind the other;
+    all of them, where they are too `loud` for an echo. Numbers, which are heard as figures or
+    words, do not count."""
     heard, said = _words(text), _words(saying)
-    found = SequenceMatcher(None, said, heard, autojunk=False).get_matching_blocks()
-    return bool(heard) and sum(block.size for block in found) >= ECHO_SHARE * len(heard)
+    matcher = SequenceMatcher(None, said, heard, autojunk=False)
+    found = [block for block in matcher.get_matching_blocks() if block.size]
+    share = ECHO_SHARE if len(heard) < SENTENCE_WORDS else SENTENCE_SHARE
+    share = 1.0 if loud else share
+    for first, last in itertools.combinations_with_replacement(range(len(found)), 2):
+        run = found[first : last + 1]
+        length = max(len(heard), run[-1].a + run[-1].size - run[0].a)
+        if sum(block.size for block in run) >= share * length:
+            return True
+    return False
 
 
 def _words(text: str) -> list[str]:

@@ -63,6 +63,23 @@ def test_what_is_no_louder_than_an_echo_was_is_an_echo():
     assert follower.talking, "a louder voice is somebody else's"
 
 
+@pytest.mark.parametrize("coupling", [None, 0.0, 0.5])
+def test_a_voice_is_too_loud_for_an_echo_where_what_was_played_did_not_come_back(coupling):
+    rng = np.random.default_rng(0)
+    follower = Follower(Voice(), 20.0)
+    voice = np.concatenate([silence(6.0), tone(1.0, 0.3), silence(0.5)])
+    played = (3000 * rng.normal(size=len(voice))).astype(np.int16)
+    played[round(6.2 * RATE_HZ) :] = 0  # the answer falls silent
+    heard = voice if not coupling else voice + (coupling * played).astype(np.int16)
+    size = round(0.02 * RATE_HZ)
+    parts = np.split(np.stack([heard, played]), range(size, len(voice), size), axis=1)
+    found = []
+    for pcm, out in parts:
+        found += follower.take(pcm, answering=True, played=None if coupling is None else out)
+    (ended,) = [turn for turn in found if turn.change is Change.PAUSED]
+    assert ended.loud is (coupling is not None)
+
+
 def test_a_turn_during_which_an_answer_began_says_nothing_about_the_visitors_level():
     follower = Follower(Voice(), 20.0)
     for level, answering in ((0.3, False), (0, False), (0.02, False), (0.02, True), (0, True)):

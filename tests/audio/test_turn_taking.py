@@ -138,13 +138,28 @@ def test_an_answer_is_interrupted_by_words_that_mean_it():
 SAYING = " My train leaves at 7:45, so please wait for me. Doctor Sanders will see you"
 
 
-def test_an_answer_is_not_interrupted_by_its_own_words():
+def test_the_answers_own_words_are_its_echo():
     for heard in ("So please wait.", "please wait for me. Doctor", "Forty five. So please,"):
         assert is_echo(heard, SAYING), heard
-        assert not interrupts(heard, 2.0, SAYING) and interrupts(heard, 2.0)
+    assert is_echo("and please wait", SAYING), "a scrap is often mistaken"
+    assert not is_echo("and please wait", SAYING, loud=True)
+    assert is_echo("So please wait.", SAYING, loud=True), "of a way that is not known yet"
 
 
-def test_other_words_interrupt_it_also_where_some_are_its_own():
-    for heard in ("Wait, stop.", "When does my train go back?", "Who is Doctor Miller?"):
-        assert interrupts(heard, 2.0, SAYING), heard
+@pytest.mark.parametrize(
+    ("heard", "saying"),
+    [
+        ("Wait, stop.", SAYING),
+        ("When does my train go back?", SAYING),
+        ("Who is Doctor Miller?", SAYING),
+        ("Tell me a joke.", "Ask me for a joke."),
+        ("What time is it?", "You can ask me what time it is."),
+        ("Can you spell words?", "I can tell you the time, work out sums, and spell words."),
+    ],
+)
+def test_who_takes_up_an_answers_words_is_no_echo(heard, saying):
+    assert not is_echo(heard, saying) and interrupts(heard, 2.0)
+
+
+def test_no_words_are_no_echo():
     assert not is_echo("", SAYING) and not is_echo("Wait.", "")

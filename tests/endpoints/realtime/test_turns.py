@@ -207,7 +207,7 @@ async def test_the_words_that_are_heard_of_a_long_answer_do_not_stop_it(talk, ea
         await write(connection, text)
         await connection.response.create()
         await until(connection, "response.output_audio.delta")
-        ears.words = "At noon the old."
+        ears.words = "At noon the."
         await speak(connection, np.concatenate([spoken[: round(1.1 * RATE_HZ)], PAUSE]))
         await connection.input_audio_buffer.clear()
         events = await until(connection, "input_audio_buffer.cleared")

@@ -137,10 +137,9 @@ def asks_for_silence(text: str) -> bool:
     return len(said) <= MEANT_WORDS and not _STOPS.isdisjoint(said[:1])
 
 
-ECHO_SHARE, SENTENCE_SHARE = 0.6, 0.8
+ECHO_SHARE, SENTENCE_SHARE, SENTENCE_WORDS = 0.6, 0.8, 4
 """Of the words that were understood, so many are the answer's own in an echo: of a scrap, which the
-recogniser often mistakes, and from four words on, as who takes up an answer's words adds his own."""
-SENTENCE_WORDS = 4
+recogniser often mistakes; and from four words on, as who takes up an answer's words adds some."""
 NUMBERS = frozenset(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "

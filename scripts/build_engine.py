@@ -1,14 +1,14 @@
 """Build an engine file of a checkpoint:
 
     python -m scripts.build_engine CHECKPOINT OUT --backend tensorrt|tensorrt_rtx|tensorrt_llm
-        [--dtype bfloat16|float16|float32|float8] [--weights bound|baked]
+        [--dtype bfloat16|float32|float8]
 
-With bound weights the plan holds the network alone: it is small, built and loaded in moments, and
-its weights are read from app.py's --checkpoint when it is served; baked weights are part of the
-plan. float8 needs a checkpoint that `python -m scripts.quantize` has calibrated. Serve with the
-same or smaller --kv-rows, --max-sessions and --max-step-rows, and the same --block-size. OUT gets
-engine.plan and, last of all, engine.json, without which a folder is no engine. The last line is
-what was built, as JSON.
+The plan holds the network alone: it is small, built and loaded in moments, and its weights are read
+from app.py's --checkpoint when it is served. Only in float8 they are part of the plan, which needs
+a checkpoint that `python -m scripts.quantize` has calibrated. Serve with the same or smaller
+--kv-rows, --max-sessions and --max-step-rows, and the same --block-size. OUT gets engine.plan and,
+last of all, engine.json, without which a folder is no engine. The last line is what was built, as
+JSON.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ import sys
 import time
 from pathlib import Path
 
-import torch
-
 from moss_engine.api.errors import ConfigError
 from moss_engine.config import EngineConfig
 from moss_engine.export.tensorrt import BuildTarget, build_tensorrt_plan
@@ -30,7 +28,6 @@ from moss_engine.export.tensorrt_llm import build_llm_plan
 from moss_engine.models.checkpoint import check_tensors, expected_tensors, read_index, refuse_tied
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import entries_of, load_largest_inputs, stream_float8_parts
-from moss_engine.models.layout import stream_parts
 from moss_engine.models.manifest import MANIFEST_NAME, checkpoint_digest, verify_manifest
 from moss_engine.options import add_options, from_args
 from moss_engine.runtime.engine_manifest import (
@@ -38,7 +35,6 @@ from moss_engine.runtime.engine_manifest import (
     DTYPES,
     ENGINE_MANIFEST_NAME,
     PLAN_NAME,
-    WEIGHTS,
     write_engine_manifest,
 )
 from moss_engine.runtime.make import make_limits
@@ -54,7 +50,6 @@ def build(
     out: Path,
     backend: str,
     dtype: str,
-    weights: str | None,
     capability: str | None,
     config: EngineConfig,
 ) -> dict[str, object]:
@@ -66,14 +61,9 @@ def build(
     refuse_inside(out, checkpoint)
     _require_empty(out)
     _check(checkpoint, model, dtype)
-    # scales of float8 must be constants of the network
-    chosen = weights or ("baked" if dtype == "float8" else "bound")
-    limits, baked = make_limits(config, model), None
-    target = BuildTarget(backend, dtype, chosen, capability, limits, checkpoint_digest(checkpoint))
-    if chosen == "baked" and dtype == "float8":
-        baked = stream_float8_parts(checkpoint, model)
-    elif chosen == "baked":
-        baked = stream_parts(checkpoint, model, getattr(torch, dtype))
+    limits, digest = make_limits(config, model), checkpoint_digest(checkpoint)
+    target = BuildTarget(backend, dtype, capability, limits, digest)
+    weights = stream_float8_parts(checkpoint, model) if dtype == "float8" else None
     write = build_llm_plan if backend == "tensorrt_llm" else build_tensorrt_plan
     plan, start_s = out / PLAN_NAME, time.perf_counter()
 
@@ -82,11 +72,11 @@ def build(
 
     try:
         out.mkdir(parents=True, exist_ok=True)
-        if baked is not None:
+        if weights is not None:
             entries = entries_of(model, dtype).values()
             num_bytes = sum(math.prod(shape) * stored.itemsize for stored, shape in entries)
             require_space(out, num_bytes, "The plan")
-        manifest = write(model, target, plan, baked, say)
+        manifest = write(model, target, plan, weights, say)
         write_engine_manifest(out, manifest)
     except BaseException as error:
         with contextlib.suppress(OSError):  # the folder may be what cannot be written
@@ -131,16 +121,14 @@ def main(argv: list[str] | None = None) -> None:
     add("--backend", choices=BACKENDS, required=True, help="library that will run the engine")
     add("--dtype", choices=DTYPES, default=DTYPES[0], dest="format",
         help=f"number format of the engine (default: {DTYPES[0]})")  # fmt: skip
-    add("--weights", choices=WEIGHTS, help="bound: inputs of the plan; baked: part of it (default: "
-        "bound, or baked for float8)")  # fmt: skip
     add("--compute-capability", metavar="X.Y",
         help="compute capability of the GPU that will run it, such as 8.9; tensorrt_rtx, which "
         "builds without a GPU, takes several joined by commas (default: that of this machine's "
         "GPU)")  # fmt: skip
     add_options(parser, EngineConfig, names=LIMITS)
     args = parser.parse_args(argv)
-    given = (args.checkpoint, args.out, args.backend, args.format, args.weights)
-    print(json.dumps(build(*given, args.compute_capability, from_args(EngineConfig, args))))
+    given = (args.checkpoint, args.out, args.backend, args.format, args.compute_capability)
+    print(json.dumps(build(*given, from_args(EngineConfig, args))))
 
 
 if __name__ == "__main__":

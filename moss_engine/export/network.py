@@ -84,8 +84,8 @@ class Ops:
         """From a tensor in CPU memory."""
         tensor = tensor.contiguous()
         dtype = str(tensor.dtype).removeprefix("torch.")
-        if dtype in ("float32", "float16"):
-            return self.constant(tensor.numpy(), dtype)  # the one form that every release has
+        if dtype == "float32":
+            return self.constant(tensor.numpy(), dtype)
         self._kept.append(tensor)
         weights = self._trt.Weights(self.type_of(dtype), tensor.data_ptr(), tensor.numel())
         return _output(
@@ -221,10 +221,8 @@ def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
 
 
-DOWN_SCALE = 64.0
-"""Gated values reach float16's end, 65504: they are scaled down before `down` and up after it."""
 MASKED_SCORE = -40_000.0
-"""Added to scores of masked rows: within float16's range, and zero after softmax."""
+"""Added to scores of masked rows, which are zero after softmax."""
 _UNSEEN = 1 << 30
 Weight = Callable[[str], Value]
 """A weight by its name: an input of the engine or a constant."""
@@ -250,7 +248,6 @@ class Network:
         self._config = config
         self._dtype = base_dtype(dtype)
         self._weight = weight
-        self._down_scale = DOWN_SCALE if dtype == "float16" else 1.0
 
     def define(self, inputs: Mapping[str, Value], attention: Attention) -> None:
         """All layers, from ids to the logits of the selected rows."""
@@ -350,11 +347,7 @@ class Network:
             ops.cast(ops.part(both, start, size, num_rows), "float32") for start in (0, size)
         )
         gated = ops.binary("PROD", ops.binary("PROD", gate, ops.sigmoid(gate)), up)
-        if self._down_scale != 1:
-            gated = ops.binary("PROD", gated, 1 / self._down_scale)
-        down = self._product(ops.cast(gated, self._dtype), prefix + "down")
-        down = ops.cast(down, "float32")
-        return down if self._down_scale == 1 else ops.binary("PROD", down, self._down_scale)
+        return ops.cast(self._product(ops.cast(gated, self._dtype), prefix + "down"), "float32")
 
     def _product(self, x: Value, name: str) -> Value:
         """[n, inputs] -> [n, outputs] in the engine's dtype. With a float8 weight, x is rounded to

@@ -20,7 +20,6 @@ from moss_engine.runtime.engine_manifest import EngineManifest
 from moss_engine.runtime.tensorrt.engine import Library, compute_capability, load_library
 from moss_engine.runtime.tensorrt.tensors import (
     EMBED,
-    FLOAT8,
     HEADS,
     HIDDEN,
     PARTS,
@@ -42,13 +41,12 @@ Weights = Iterable[tuple[str, Tensor]]
 
 @dataclass(frozen=True)
 class BuildTarget:
-    """What to build. `dtype` is float32, float16, bfloat16 or float8, `weights` "baked" or "bound";
-    `compute_capability` "8.9" or "8.6,8.9", None stands for this machine's GPU;
-    `checkpoint_digest` that of the checkpoint; `effort` the builder's level, 0 to 5."""
+    """What to build. `dtype` is float32, bfloat16 or float8; `compute_capability` "8.9" or
+    "8.6,8.9", None stands for this machine's GPU; `checkpoint_digest` that of the checkpoint;
+    `effort` the builder's level, 0 to 5."""
 
     backend: str
     dtype: str
-    weights: str
     compute_capability: str | None
     limits: Limits
     checkpoint_digest: str = "none"
@@ -60,8 +58,8 @@ def build_tensorrt_plan(
 ) -> EngineManifest:
     """Write a plan of TensorRT or TensorRT-RTX to `path`; returns what its manifest will say.
 
-    weights: None for target.weights "bound". Raises MissingPackageError without the library, and
-    ConfigError for what it cannot build.
+    weights: of float8, None for any other format. Raises MissingPackageError without the library,
+    and ConfigError for what it cannot build.
     """
     library = load_library(target.backend)
     capability = capability_of(library, target)
@@ -89,7 +87,6 @@ def write_plan(
         library.version,
         capability,
         target.dtype,
-        target.weights,
         **limits,
         plan_digest=digest,
         plan_bytes=plan.nbytes,
@@ -105,9 +102,8 @@ def build_plan(
     report: Report,
 ) -> Any:
     """The plan as the library's memory object."""
-    refuse_bound_float8(target)
-    assert (weights is None) == (target.weights == "bound"), "weights are given to be baked"
     tensors = EngineTensors(config, target.limits, target.dtype)
+    assert (weights is None) == tensors.is_bound, "weights are given to be part of the plan"
 
     def build(part: str) -> Any:
         return _build_part(library, part, tensors, target, weights, report)
@@ -115,14 +111,6 @@ def build_plan(
     if weights is not None:
         return build(WHOLE)
     return memoryview(join_plans({part: bytes(build(part)) for part in PARTS}))
-
-
-def refuse_bound_float8(target: BuildTarget) -> None:
-    if target.dtype == FLOAT8 and target.weights == "bound":
-        raise ConfigError(
-            "float8 weights cannot be bound, as TensorRT wants their scales when it builds; build "
-            "with --weights baked, or with --dtype bfloat16."
-        )
 
 
 def _build_part(
@@ -133,7 +121,7 @@ def _build_part(
     weights: Weights | None,
     report: Report,
 ) -> Any:
-    """The plan of the whole network, whose weights are baked, or of a part, whose are bound."""
+    """The plan of the whole network with its weights, or of a part without them."""
     config, flags = tensors.config, library.module.NetworkDefinitionCreationFlag
     builder = library.module.Builder(library.logger())
     network = builder.create_network(1 << int(flags.STRONGLY_TYPED))
@@ -164,7 +152,7 @@ def _build_part(
 
 
 def constants(ops: Ops, tensors: EngineTensors, weights: Weights) -> dict[str, Value]:
-    """The weights of a baked engine, and the rotary table."""
+    """The weights of an engine that holds them, and the rotary table."""
     rotary = rotary_table(tensors.config, tensors.limits.max_seq_len, torch.device("cpu"))
     values = {ROTARY: ops.weight(rotary), **{name: ops.weight(value) for name, value in weights}}
     specs = weight_specs(tensors.config, tensors.limits, tensors.dtype)

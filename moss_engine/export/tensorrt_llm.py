@@ -18,7 +18,6 @@ from moss_engine.export.tensorrt import (
     Weights,
     capability_of,
     constants,
-    refuse_bound_float8,
     serialize,
     write_plan,
 )
@@ -52,7 +51,11 @@ def build_llm_plan(
     config: ModelConfig, target: BuildTarget, path: Path, weights: Weights | None, report: Report
 ) -> EngineManifest:
     """As `build_tensorrt_plan`, for TensorRT-LLM."""
-    _refuse(target)
+    size = target.limits.block_size
+    if size < 8 or size & (size - 1):
+        raise ConfigError(
+            f"--block-size {size} is no power of two from 8 on, which tensorrt_llm needs; use 32."
+        )
     library, llm = _import_library()
     capability = capability_of(library, target)
     tensors = EngineTensors(config, target.limits, target.dtype)
@@ -70,7 +73,7 @@ def build_llm_plan(
         ops, builder = Ops(library, network.trt_network), builder.trt_builder
         report("defining the network" + ("" if weights is None else " and reading its weights"))
         values = constants(ops, tensors, weights) if weights is not None else {}
-        specs = engine_inputs(tensors, is_bound=weights is None)
+        specs = engine_inputs(tensors)
         values |= {name: ops.input(name, spec) for name, spec in specs.items()}
         attention = PluginAttention(ops, network, tensors, values)
         Network(ops, config, target.dtype, values.__getitem__).define(values, attention)
@@ -139,20 +142,6 @@ def rotary_constants(config: ModelConfig, num_positions: int) -> tuple[torch.Ten
     exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
     pairs = rotary_pairs(config, num_positions, torch.device("cpu"))
     return (config.rope_theta**-exponents).float(), pairs.mT.reshape(1, -1)
-
-
-def _refuse(target: BuildTarget) -> None:
-    if target.dtype == "float16":
-        raise ConfigError(
-            "In float16 this network overflows with tensorrt_llm; build with --dtype bfloat16 or "
-            "float8."
-        )
-    refuse_bound_float8(target)
-    size = target.limits.block_size
-    if size < 8 or size & (size - 1):
-        raise ConfigError(
-            f"--block-size {size} is no power of two from 8 on, which tensorrt_llm needs; use 32."
-        )
 
 
 def _import_library() -> tuple[Library, Any]:

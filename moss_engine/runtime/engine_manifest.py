@@ -21,10 +21,9 @@ from moss_engine.runtime.base import Limits
 ENGINE_MANIFEST_NAME = "engine.json"
 PLAN_NAME = "engine.plan"
 BACKENDS = ("tensorrt", "tensorrt_rtx", "tensorrt_llm")
-WEIGHTS = ("bound", "baked")
-DTYPES = ("bfloat16", "float16", "float32", "float8")
+DTYPES = ("bfloat16", "float32", "float8")
 """Number formats of engines."""
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -32,9 +31,8 @@ class EngineManifest:
     """One engine file.
 
     `library_version` is that of the TensorRT library, `compute_capability` one or several, as "8.9"
-    or "8.6,8.9". `weights` is "baked" (in the plan) or "bound" (inputs of the engine).
-    `plugin_digest` is the SHA-256 of the plugin library, empty where the engine needs none.
-    `block_size` is exact, the four limits after it are the most that the engine takes.
+    or "8.6,8.9". `plugin_digest` is the SHA-256 of the plugin library, empty where the engine needs
+    none. `block_size` is exact, the four limits after it are the most that the engine takes.
     """
 
     backend: str
@@ -42,7 +40,6 @@ class EngineManifest:
     library_version: str
     compute_capability: str
     dtype: str
-    weights: str
     block_size: int
     num_blocks: int
     max_batch: int
@@ -97,7 +94,7 @@ def read_engine_manifest(folder: Path) -> EngineManifest:
             raise EngineFileError(
                 f"{path}: {name} is {values[name]!r}, which is no such value; {again}"
             )
-    for name, choices in (("backend", BACKENDS), ("weights", WEIGHTS)):
+    for name, choices in (("backend", BACKENDS), ("dtype", DTYPES)):
         if values[name] not in choices:
             raise EngineFileError(
                 f"{path}: {name} is {values[name]!r} and not one of {', '.join(choices)}; {again}"
@@ -109,7 +106,7 @@ def read_plan(folder: Path, manifest: EngineManifest) -> bytes:
     """The plan's bytes, which are those whose digest was compared; raises EngineFileError for any
     other."""
     path = folder / PLAN_NAME
-    build = build_command(manifest.backend, manifest.limits, manifest.dtype, manifest.weights)
+    build = build_command(manifest.backend, manifest.limits, manifest.dtype)
     again = f"copy it again, or build it again with {build}."
     try:
         plan = path.read_bytes()
@@ -118,7 +115,7 @@ def read_plan(folder: Path, manifest: EngineManifest) -> bytes:
     except MemoryError:
         raise ConfigError(
             f"{path} needs {manifest.plan_bytes / 2**30:.1f} GiB of free memory to be read; free "
-            "some, or build the engine with --weights bound."
+            "some, or build the engine with --dtype bfloat16, which leaves the weights out."
         ) from None
     if len(plan) != manifest.plan_bytes:
         raise EngineFileError(
@@ -134,13 +131,12 @@ def read_plan(folder: Path, manifest: EngineManifest) -> bytes:
     return plan
 
 
-def build_command(backend: str, limits: Limits, dtype: str, weights: str) -> str:
+def build_command(backend: str, limits: Limits, dtype: str) -> str:
     """For the GPU that it is given on, into a new folder: the builder overwrites nothing."""
     return (
         f"`python -m scripts.build_engine CHECKPOINT OUT --backend {backend} --dtype {dtype} "
-        f"--weights {weights} --block-size {limits.block_size} --kv-rows "
-        f"{limits.num_blocks * limits.block_size} --max-sessions {limits.max_batch} "
-        f"--max-step-rows {limits.max_step_rows}`"
+        f"--block-size {limits.block_size} --kv-rows {limits.num_blocks * limits.block_size} "
+        f"--max-sessions {limits.max_batch} --max-step-rows {limits.max_step_rows}`"
     )
 
 
@@ -162,14 +158,16 @@ def open_engine(folder: Path, needed: EngineRequirements) -> tuple[EngineManifes
     """Manifest and plan of a folder, both checked: what a runtime deserialises. Raises
     EngineFileError with the first field that differs, both values and the command that mends it."""
     found = read_engine_manifest(folder)
-    build = build_command(needed.backend, needed.limits, found.dtype, found.weights)
+    build = build_command(needed.backend, needed.limits, found.dtype)
     again = f", or build again with {build}"
+    other = build_command(needed.backend, needed.limits, needed.dtype)
     remedies = {
         "backend": f"start with --runtime {found.backend}{again}",
         "checkpoint_digest": f"name with --checkpoint what the engine was built from{again}",
         "library_version": f"install release {found.library_version} of the library{again}",
         "compute_capability": f"build again for this GPU with {build}",
-        "dtype": _dtype_remedy(needed, found.weights),
+        "dtype": "omit --dtype"
+        + (f", or build again with {other}" if needed.dtype in DTYPES else ""),
         "plugin_digest": "use the plugin library that the engine was built with (--plugin)" + again,
         "block_size": f"start with --block-size {found.block_size}{again}",
     }
@@ -200,11 +198,3 @@ def _serves(field: str, value: Any, wanted: Any) -> bool:
     if field in ("num_blocks", "max_batch", "max_step_rows", "max_seq_len"):
         return wanted <= value
     return value == wanted or (field == "dtype" and wanted == "auto")
-
-
-def _dtype_remedy(needed: EngineRequirements, weights: str) -> str:
-    if needed.dtype not in DTYPES:
-        return "omit --dtype"
-    kept = "baked" if needed.dtype == "float8" else weights
-    build = build_command(needed.backend, needed.limits, needed.dtype, kept)
-    return f"omit --dtype, or build again with {build}"

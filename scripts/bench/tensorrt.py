@@ -1,8 +1,8 @@
 """Engine files of plain TensorRT on this GPU: parity with torch, and speed at the published size.
 
-nano builds the built-in checkpoint with weights bound or baked, and compares logits row by row with
-the torch runtime in the same number format, and greedy replies. published builds, loads and times
-the full layout with random weights, which are bound.
+nano builds the built-in checkpoint and compares logits row by row with the torch runtime in the
+same number format, and greedy replies. published builds, loads and times the full layout with
+random weights.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,7 +36,7 @@ from scripts.bench.common import Report, names_of
 from scripts.bench.gpu import CONTEXT_ROWS, Needs, measure, sequence
 from scripts.quantize import answers, prompts_from
 
-PARTS, WEIGHTS = ("nano", "published"), ("bound", "baked")
+PARTS = ("nano", "published")
 SENTENCES, REPLY_ROWS = 20, 400
 FILLS = ((64, 0), (128, 0), (512, 0), (64, 2000))
 INIT_STD = 0.02
@@ -48,7 +47,6 @@ class Parity:
     """Against the torch runtime in the same number format, in the channel that counts: rows of the
     same best id, and the largest difference of any logit."""
 
-    weights: str
     build_s: float
     plan_mb: float
     rows: int
@@ -65,10 +63,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="what to measure (nano,published)")  # fmt: skip
     add("--backend", default="tensorrt", choices=("tensorrt", "tensorrt_rtx"),
         help="library to build and run with (tensorrt)")  # fmt: skip
-    add("--dtype", default="float16", choices=("float32", "float16", "bfloat16"),
-        help="number format of the engines (float16)")  # fmt: skip
-    add("--weights", type=names_of(WEIGHTS), default=[*WEIGHTS], metavar="KIND,...",
-        help="of the engines of nano (bound,baked)")  # fmt: skip
+    add("--dtype", default="bfloat16", choices=("float32", "bfloat16"),
+        help="number format of the engines (bfloat16)")  # fmt: skip
     add("--layers", type=int, default=PUBLISHED.num_shared_layers, metavar="N",
         help=f"shared layers of published ({PUBLISHED.num_shared_layers})")  # fmt: skip
     add("--effort", type=int, default=EFFORT,
@@ -86,8 +82,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
         dtype=args.dtype,
     )
     if "nano" in args.parts:
-        checks = measure_parity(args.backend, args.dtype, args.weights, device)
-        report.add(parity=[asdict(check) for check in checks])
+        report.add(parity=[asdict(measure_parity(args.backend, args.dtype, device))])
     if "published" in args.parts:
         config = replace(PUBLISHED, num_shared_layers=args.layers)
         measure_published(library, config, args.dtype, args.effort, device, report)
@@ -95,35 +90,29 @@ def run(args: argparse.Namespace, report: Report) -> None:
         report.add(torch_runtime=json.loads(args.beside.read_text(encoding="utf-8")))
 
 
-def measure_parity(
-    backend: str, dtype: str, kinds: Sequence[str], device: torch.device
-) -> list[Parity]:
-    """An engine for each kind of weights, led along the torch runtime's greedy replies."""
+def measure_parity(backend: str, dtype: str, device: torch.device) -> Parity:
+    """An engine, led along the torch runtime's greedy replies."""
     options = EngineConfig(runtime=backend, kv_rows=2048)
     config = ModelConfig.from_file(NANO_CHECKPOINT / "config.json")
     limits, stored = make_limits(options, config), getattr(torch, dtype)
     reference = load_torch_runtime(NANO_CHECKPOINT, limits, device=device, dtype=stored, threads=1)
     processor, texts = load_processor(NANO_CHECKPOINT, config, 1000), prompts_from(None, SENTENCES)
     wanted = list(answers(reference, processor, texts, REPLY_ROWS, greedy=True))
-    exact, checks = led(reference, config.special, wanted), []
-    for weights in kinds:
-        with TemporaryDirectory() as name:
-            engine = Path(name) / "engine"
-            made: Any = build_engine.build(
-                NANO_CHECKPOINT, engine, backend, dtype, weights, None, options
-            )
-            runtime = load_trt_runtime(replace(options, engine=engine), limits, device)
-        replies = answers(runtime, processor, texts, REPLY_ROWS, greedy=True)
-        equal = sum(a.rows == b.rows for a, b in zip(wanted, replies, strict=True))
-        found = led(runtime, config.special, wanted)
-        agreeing = sum((a.argmax(1) == b.argmax(1)).sum().item() for a, b in zip(found, exact))
-        difference = max((a - b).abs().max().item() for a, b in zip(found, exact))
-        largest, rows = max(b.abs().max().item() for b in exact), sum(map(len, exact))
-        compared = rows, int(agreeing), difference, largest
-        plan_mb = made["plan_bytes"] / 1e6
-        checks.append(Parity(weights, made["build_s"], plan_mb, *compared, len(wanted), equal))
-        runtime.close()
-    return checks
+    exact = led(reference, config.special, wanted)
+    with TemporaryDirectory() as name:
+        engine = Path(name) / "engine"
+        made: Any = build_engine.build(NANO_CHECKPOINT, engine, backend, dtype, None, options)
+        runtime = load_trt_runtime(replace(options, engine=engine), limits, device)
+    replies = answers(runtime, processor, texts, REPLY_ROWS, greedy=True)
+    equal = sum(a.rows == b.rows for a, b in zip(wanted, replies, strict=True))
+    found = led(runtime, config.special, wanted)
+    agreeing = sum((a.argmax(1) == b.argmax(1)).sum().item() for a, b in zip(found, exact))
+    difference = max((a - b).abs().max().item() for a, b in zip(found, exact))
+    largest, rows = max(b.abs().max().item() for b in exact), sum(map(len, exact))
+    runtime.close()
+    plan_mb = made["plan_bytes"] / 1e6
+    compared = rows, int(agreeing), difference, largest
+    return Parity(made["build_s"], plan_mb, *compared, len(wanted), equal)
 
 
 def measure_published(
@@ -136,7 +125,7 @@ def measure_published(
 ) -> None:
     """Build, load and measure the full layout; it is loaded with the weights on the GPU already."""
     limits = Limits(16, 1024, 1, 512, 4096)
-    target = BuildTarget(library.backend, dtype, "bound", None, limits, effort=effort)
+    target = BuildTarget(library.backend, dtype, None, limits, effort=effort)
     with TemporaryDirectory() as name:
         folder, start_s = Path(name), time.perf_counter()
         manifest = build_tensorrt_plan(config, target, folder / PLAN_NAME, None, print)
@@ -150,7 +139,6 @@ def measure_published(
         runtime = TrtRuntime(file)
         load_s = time.perf_counter() - start_s
     report.add(
-        weights="bound",
         layers=config.num_layers,
         effort=effort,
         build_s=build_s,

@@ -26,15 +26,15 @@ LIMITS = Limits(block_size=16, num_blocks=64, max_batch=4, max_step_rows=512, ma
 NEEDED = EngineRequirements("tensorrt", "c" * 64, "8.6.0", "9.0", "auto", LIMITS)
 PLAN = bytes(range(256)) * 300
 BUILD = (
-    "`python -m scripts.build_engine CHECKPOINT OUT --backend tensorrt --dtype float16 --weights "
-    "bound --block-size 16 --kv-rows 1024 --max-sessions 4 --max-step-rows 512`."
+    "`python -m scripts.build_engine CHECKPOINT OUT --backend tensorrt --dtype float32 "
+    "--block-size 16 --kv-rows 1024 --max-sessions 4 --max-step-rows 512`."
 )
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / PLAN_NAME).write_bytes(PLAN)
-    made_of = ("tensorrt", "c" * 64, "8.6.0", "8.6,9.0", "float16", "bound")
+    made_of = ("tensorrt", "c" * 64, "8.6.0", "8.6,9.0", "float32")
     manifest = EngineManifest(
         *made_of,
         **dataclasses.asdict(LIMITS),
@@ -46,10 +46,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_what_was_written_is_opened_for_its_limits_and_smaller_ones(folder: Path) -> None:
-    smaller = dataclasses.replace(NEEDED, dtype="float16", limits=Limits(16, 32, 1, 8, 512))
+    smaller = dataclasses.replace(NEEDED, dtype="float32", limits=Limits(16, 32, 1, 8, 512))
     for needed in (NEEDED, smaller):
         manifest, plan = open_engine(folder, needed)
-        assert bytes(plan) == PLAN and manifest.limits == LIMITS and manifest.weights == "bound"
+        assert bytes(plan) == PLAN and manifest.limits == LIMITS
 
 
 def limits(**change: int) -> dict[str, object]:
@@ -63,8 +63,8 @@ def limits(**change: int) -> dict[str, object]:
         ({"checkpoint_digest": "d" * 64}, ("dddddddddddd is needed", "--checkpoint")),
         ({"library_version": "10.14.1"}, ("library_version 8.6.0 ", "install release 8.6.0")),
         ({"compute_capability": "8.9"}, ("compute_capability 8.6,9.0 ", "scripts.build_engine")),
-        ({"dtype": "bfloat16"}, ("dtype float16 ", "omit --dtype", "--dtype bfloat16 --weights")),
-        ({"dtype": "int8"}, ("dtype float16 ", "int8 is needed; omit --dtype.")),
+        ({"dtype": "bfloat16"}, ("dtype float32 ", "omit --dtype", "--dtype bfloat16 --block")),
+        ({"dtype": "int8"}, ("dtype float32 ", "int8 is needed; omit --dtype.")),
         ({"plugin_digest": "e" * 64}, ("plugin_digest none ", "--plugin")),
         (limits(block_size=32), ("block_size 16 ", "--block-size 16")),
         (limits(num_blocks=65), ("num_blocks 64 ", "--kv-rows 1024 or")),
@@ -105,10 +105,10 @@ def test_no_other_plan_is_opened(plan: bytes | None, words: str, folder: Path) -
     [
         ({"backend": None}, "backend is None, which is no such value"),
         ({"backend": "onnx"}, "'onnx' and not one of tensorrt, tensorrt_rtx, tensorrt_llm"),
-        ({"weights": "floating"}, "'floating' and not one of bound, baked"),
+        ({"dtype": "int8"}, "'int8' and not one of bfloat16, float32, float8"),
         ({"block_size": 0}, "block_size is 0"),
         ({"block_size": True}, "block_size is True"),
-        ({"format": 2}, "format is 2 and this program reads 1"),
+        ({"format": 1}, "format is 1 and this program reads 2"),
         ({"more": 1}, "the field 'more' is unknown"),
     ],
 )

@@ -125,7 +125,6 @@ def _missing(backend: str, reason: str) -> MissingPackageError:
 
 _TORCH_NAMES = {
     "FLOAT": "float32",
-    "HALF": "float16",
     "BF16": "bfloat16",
     "FP8": "float8_e4m3fn",
     "INT32": "int32",

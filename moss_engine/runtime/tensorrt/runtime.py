@@ -39,7 +39,6 @@ from moss_engine.runtime.tensorrt.tensors import (
     ROTARY,
     WHOLE,
     EngineTensors,
-    base_dtype,
     new_kv_values,
     pool_shape,
     profiles,
@@ -50,7 +49,7 @@ from moss_engine.runtime.tensorrt.tensors import (
 
 class EngineFile(NamedTuple):
     """An engine file that was opened, with the weights that it wants to be given: what a runtime is
-    made of. `weights` is empty where they are baked."""
+    made of. `weights` is empty where they are part of the plan."""
 
     library: Library
     plan: Any
@@ -60,10 +59,6 @@ class EngineFile(NamedTuple):
     weights: Mapping[str, Tensor]
     info: RuntimeInfo
     device: torch.device
-
-    @property
-    def is_bound(self) -> bool:
-        return self.manifest.weights == "bound"
 
     @property
     def tensors(self) -> EngineTensors:
@@ -102,16 +97,15 @@ def open_engine_file(
         manifest.plan_digest,
     )
     file = EngineFile(library, plan, manifest, model, limits, {}, info, device)
-    io_dtype = file.tensors.io_dtype
+    io_dtype = getattr(torch, file.tensors.io_dtype)
     specs = weight_specs(model, manifest.limits, manifest.dtype)
     weight_bytes = sum(
         math.prod(spec.shape) * getattr(torch, spec.dtype).itemsize for spec in specs.values()
     )
-    pool_bytes = math.prod(pool_shape(model, limits)) * getattr(torch, io_dtype).itemsize
-    require_memory(device, weight_bytes, pool_bytes)
-    if not file.is_bound:
+    require_memory(device, weight_bytes, math.prod(pool_shape(model, limits)) * io_dtype.itemsize)
+    if not file.tensors.is_bound:
         return file
-    layout = stream_parts(config.checkpoint, model, getattr(torch, base_dtype(manifest.dtype)))
+    layout = stream_parts(config.checkpoint, model, io_dtype)
     return file._replace(weights={name: tensor.to(device) for name, tensor in layout})
 
 
@@ -309,7 +303,7 @@ class TrtRuntime(EngineRuntime):
         library, plan, manifest, config, limits, *_, device = file
         self._tensors = tensors = file.tensors
         self._profiles = profiles(manifest.limits)
-        if file.is_bound:
+        if tensors.is_bound:
             self._engine = TrtParts(library, plan, tensors, device, self._stream_handle)
             self._kept[ROTARY] = rotary_table(config, manifest.max_seq_len, device)
             num_layers = tensors.layers_at_a_time

@@ -1,9 +1,9 @@
 """The tensors of an engine of TensorRT or TensorRT-RTX: which there are, of which type and shape.
 Builder and runtime both follow this.
 
-An engine with baked weights is one plan. With bound weights it is three: ids to hidden rows, some
-layers, and both heads; the layers are run again and again with other weights, so that the time to
-build does not grow with depth.
+An engine of float8 is one plan, with its weights. Any other is three, whose weights are inputs: ids
+to hidden rows, some layers, and both heads; the layers are run again and again with other weights,
+so that the time to build does not grow with depth.
 
 Sizes: B sequences of R rows each, T = B * R rows in all, M blocks of cached rows a sequence, K = M
 * block_size cached rows, N tiles of the pool. A step has either R = 1 (decode) or B = 1 (prefill).
@@ -60,6 +60,12 @@ class EngineTensors:
     config: ModelConfig
     limits: Limits
     dtype: str
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the weights are inputs; those of float8 are part of the plan, as TensorRT wants
+        their scales when it builds."""
+        return self.dtype != FLOAT8
 
     @property
     def io_dtype(self) -> str:
@@ -206,10 +212,8 @@ def base_dtype(dtype: str) -> str:
 
 
 def weight_specs(config: ModelConfig, limits: Limits, dtype: str) -> dict[str, TensorSpec]:
-    """The layout's tensors and the rotary table; inputs of a "bound" engine, constants of a "baked"
-    one. In float8 the layers' matrices have two scales beside them, of the weights and of their
-    inputs.
-    """
+    """The layout's tensors and the rotary table. In float8 the layers' matrices have two scales
+    beside them, of the weights and of their inputs."""
     found = {
         name: TensorSpec(str(stored).removeprefix("torch."), shape)
         for name, (stored, shape) in entries_of(config, dtype).items()
@@ -251,7 +255,7 @@ def split_plan(plan: bytes) -> dict[str, bytes]:
     lengths = _LENGTHS.unpack(whole[: _LENGTHS.size]) if len(whole) >= _LENGTHS.size else (0, 0, 0)
     if sum(lengths) + _LENGTHS.size != len(whole):
         raise EngineFileError(
-            f"The plan holds {len(whole)} bytes and not the three parts of an engine with bound "
+            f"The plan holds {len(whole)} bytes and not the three parts of an engine without "
             "weights; build the engine again with `python -m scripts.build_engine`."
         )
     found, at = {}, _LENGTHS.size

@@ -189,7 +189,7 @@ def capacity(limits: Limits) -> int:
     return max_blocks(limits) * limits.block_size
 
 
-def engine_inputs(tensors: EngineTensors, *, is_bound: bool) -> dict[str, TensorSpec]:
+def engine_inputs(tensors: EngineTensors) -> dict[str, TensorSpec]:
     """Of an engine with these limits; the layout's tensors are inputs where they are bound."""
     limits, num_layers = tensors.limits, tensors.config.num_layers
     names = {"T": "tokens", "B": "sequences"}
@@ -199,7 +199,7 @@ def engine_inputs(tensors: EngineTensors, *, is_bound: bool) -> dict[str, Tensor
         # an axis' name, where it has a size of its own
         axes = tuple(names.get(str(size), "") for size in known.shape)
         found[name] = TensorSpec(known.dtype, shape, axes)
-    if is_bound:
+    if tensors.is_bound:
         found |= weight_specs(tensors.config, limits, tensors.io_dtype)
         del found[ROTARY]
     return found
@@ -214,7 +214,7 @@ def profile_shapes(tensors: EngineTensors) -> list[dict[str, list[tuple[int, ...
         # at least two, as a size that one profile fixes may be reported as fixed in all
         sizes = {"tokens": (1, most, max(2, most)), "sequences": (1, 1, limits.max_batch)}
         shapes: dict[str, list[tuple[int, ...]]] = {}
-        for name, spec in engine_inputs(tensors, is_bound=False).items():
+        for name, spec in engine_inputs(tensors).items():
             if ANY in spec.shape:
                 axes = [*zip(spec.shape, spec.sizes, strict=True)]
                 shapes[name] = [
@@ -250,7 +250,7 @@ class TrtLlmRuntime(EngineRuntime):
         super().__init__(file)
         library, plan, manifest, config, limits, *_, device = file
         self._built, tensors = manifest.limits, file.tensors
-        inputs = engine_inputs(tensors, is_bound=file.is_bound)
+        inputs = engine_inputs(tensors)
         outputs = tensors.outputs(HEADS)
         self._engine = TrtEngine(library, plan, inputs, outputs, device, self._stream_handle)
         dtype = getattr(torch, tensors.io_dtype)

@@ -62,24 +62,21 @@ def make_runtime(
     folder: Path,
     limits: Limits = LLM_LIMITS,
     dtype: str = "float32",
-    weights: str = "bound",
     device: torch.device = CPU,
-    *,
-    config: ModelConfig | None = None,
     layout: Mapping[str, Tensor] | None = None,
 ) -> EngineRuntime:
-    """Build and open an engine of a checkpoint, or of another configuration or other weights."""
-    config = config or ModelConfig.from_file(folder / "config.json")
-    layout = layout or layout_of(folder, dtype)
-    is_llm, is_bound = library.backend == "tensorrt_llm", weights == "bound"
-    target = BuildTarget(library.backend, dtype, weights, None, limits, effort=0)
+    """Build and open an engine of a checkpoint, or with other weights."""
+    config = ModelConfig.from_file(folder / "config.json")
+    is_llm, is_bound = library.backend == "tensorrt_llm", dtype != "float8"
+    layout = layout or (layout_of(folder, dtype) if is_bound else float8_layout_of(folder)[0])
+    target = BuildTarget(library.backend, dtype, None, limits, effort=0)
     build = build_llm_plan if is_llm else build_tensorrt_plan
     with contextlib.ExitStack() as stack:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / PLAN_NAME
         if library.module is TENSORRT:
             stack.enter_context(installed(folder=path.parent))
-        baked = None if is_bound else layout.items()
-        manifest = build(config, target, path, baked, lambda line: None)
+        weights = None if is_bound else layout.items()
+        manifest = build(config, target, path, weights, lambda line: None)
         plan = path.read_bytes()
     bound = {name: tensor.to(device) for name, tensor in layout.items()} if is_bound else {}
     info = RuntimeInfo(library.backend, library.version, str(device), dtype, "test")
@@ -120,9 +117,9 @@ def conversation(runtime: Runtime) -> list[Logits]:
     return found
 
 
-def agrees(found: list[Logits], expected: list[Logits]) -> bool:
+def agrees(found: list[Logits], expected: list[Logits], atol: float = 2e-5) -> bool:
     return all(
-        torch.allclose(one, other, rtol=0, atol=2e-5)
+        torch.allclose(one, other, rtol=0, atol=atol)
         for ours, theirs in zip(found, expected, strict=True)
         for one, other in zip(ours, theirs, strict=True)
     )

@@ -50,7 +50,7 @@ def built(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     found = {backend: folder / backend for backend in ("tensorrt", "tensorrt_llm")}
     with installed(folder=folder):
         for backend, engine in found.items():
-            build_engine.build(tiny_checkpoint, engine, backend, "float32", "bound", None, OPTIONS)
+            build_engine.build(tiny_checkpoint, engine, backend, "float32", None, OPTIONS)
     return found
 
 
@@ -142,14 +142,15 @@ def test_tensors_that_are_not_the_known_ones_are_named(tiny_checkpoint: Path, en
 
 
 @only_llm
-def test_weights_are_where_the_manifest_says(tiny_checkpoint: Path, engine: Path) -> None:
-    alter(engine, weights="baked")
-    with pytest.raises(EngineFileError, match=r"has an unknown input 'audio\.head'"):
+def test_inputs_are_those_that_are_known(
+    tiny_checkpoint: Path, engine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(llm_runtime.INPUTS, "more", llm_runtime.INPUTS["select"])
+    with pytest.raises(EngineFileError, match="The engine lacks the input 'more'"):
         load(tiny_checkpoint, engine)
-    shutil.rmtree(engine)
-    build_engine.build(tiny_checkpoint, engine, "tensorrt_llm", "float32", "baked", None, OPTIONS)
-    alter(engine, weights="bound")
-    with pytest.raises(EngineFileError, match=r"The engine lacks the input 'audio\.head'"):
+    alter(engine, dtype="float8")
+    monkeypatch.delitem(llm_runtime.INPUTS, "more")
+    with pytest.raises(EngineFileError, match=r"has an unknown input 'audio\.head'"):
         load(tiny_checkpoint, engine)
 
 
@@ -177,9 +178,6 @@ def test_a_library_that_cannot_serve_is_a_sentence(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("build", "dtype", "change", "words"),
     [
-        (build_tensorrt_plan, "float8", {}, "--weights baked"),
-        (build_llm_plan, "float8", {}, "build with --weights baked"),
-        (build_llm_plan, "float16", {}, "overflows with tensorrt_llm; build with --dtype bfloat16"),
         (build_llm_plan, "bfloat16", {"block_size": 24}, "--block-size 24 is no power of two"),
         (build_llm_plan, "bfloat16", {"block_size": 4}, "is no power of two from 8 on"),
         (build_tensorrt_plan, "float32", {"gpu": "9.0"}, "which has compute capability 8.9"),
@@ -203,7 +201,7 @@ def test_what_cannot_be_built_is_a_sentence(
     config = ModelConfig.from_file(tiny_checkpoint / "config.json")
     limits = dataclasses.replace(BUILT, block_size=change.get("block_size", 8))
     backend = "tensorrt_llm" if build is build_llm_plan else "tensorrt"
-    target = BuildTarget(backend, dtype, "bound", change.get("gpu"), limits)
+    target = BuildTarget(backend, dtype, change.get("gpu"), limits)
     if "fails" in change:
         monkeypatch.setattr(stand_in.Builder, "build_serialized_network", lambda *given: None)
     with (
@@ -219,7 +217,7 @@ def test_what_cannot_be_built_is_a_sentence(
 
 def test_a_missing_llm_package_is_a_sentence(tiny_checkpoint: Path, tmp_path: Path) -> None:
     config = ModelConfig.from_file(tiny_checkpoint / "config.json")
-    target = BuildTarget("tensorrt_llm", "bfloat16", "bound", None, BUILT)
+    target = BuildTarget("tensorrt_llm", "bfloat16", None, BUILT)
     words = r"install tensorrt_llm 1\.2\.1 .*, as docs/engine_files\.md says"
     with pytest.raises(MissingPackageError, match=words):
         build_llm_plan(config, target, tmp_path / PLAN_NAME, None, print)

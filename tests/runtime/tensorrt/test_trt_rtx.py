@@ -22,7 +22,7 @@ from moss_engine.runtime.base import Limits
 from moss_engine.runtime.tensorrt.engine import load_library
 from moss_engine.runtime.tensorrt_llm.runtime import ATTENTION
 from tests.runtime.tensorrt import stand_in
-from tests.runtime.tensorrt.support import LLM_LIMITS, float8_layout_of, layout_of
+from tests.runtime.tensorrt.support import LLM_LIMITS, float8_layout_of
 
 ADA = "8.9"
 
@@ -36,16 +36,16 @@ def test_nano_is_built_with_its_weights(tmp_path: Path) -> None:
     """For sm_89, with the builder's least effort."""
     config = ModelConfig.from_file(NANO_CHECKPOINT / "config.json")
     limits = Limits(16, 128, 4, 512, 2048)
-    target = BuildTarget("tensorrt_rtx", "bfloat16", "baked", ADA, limits, effort=0)
-    weights, plan = layout_of(NANO_CHECKPOINT, "bfloat16").items(), tmp_path / "plan"
-    built = build_tensorrt_plan(config, target, plan, weights, print)
+    target = BuildTarget("tensorrt_rtx", "float8", ADA, limits, effort=0)
+    (weights, _), plan = float8_layout_of(NANO_CHECKPOINT), tmp_path / "plan"
+    built = build_tensorrt_plan(config, target, plan, weights.items(), print)
     assert built.compute_capability == ADA
-    assert plan.stat().st_size > 2 * 19_000_000  # its 19.7 M weights are inside
+    assert plan.stat().st_size > 19_000_000  # its 19.7 M weights are inside
 
 
-def test_the_published_size_is_built_with_bound_weights(tmp_path: Path) -> None:
+def test_the_published_size_is_built_without_weights(tmp_path: Path) -> None:
     """All 40 layers; the plan holds no weights, which take 18 GB."""
-    target = BuildTarget("tensorrt_rtx", "bfloat16", "bound", ADA, Limits(16, 1024, 4, 512, 4096))
+    target = BuildTarget("tensorrt_rtx", "bfloat16", ADA, Limits(16, 1024, 4, 512, 4096))
     started = time.perf_counter()
     build_tensorrt_plan(PUBLISHED, target, tmp_path / "plan", None, print)
     assert time.perf_counter() - started < 120
@@ -55,7 +55,7 @@ def test_the_published_size_is_built_with_bound_weights(tmp_path: Path) -> None:
 def test_the_network_around_the_plugin_is_built(
     tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That of TensorRT-LLM, baked in float8, with the queries of every row in the plugin's place,
+    """That of TensorRT-LLM, in float8, with the queries of every row in the plugin's place,
     which takes constants and inputs of the real network."""
     trt = load_library("tensorrt_rtx").module
 
@@ -82,7 +82,7 @@ def test_the_network_around_the_plugin_is_built(
     float8, _ = float8_layout_of(tiny_checkpoint)
     monkeypatch.setattr(stand_in, "gpt_attention", queries)
     monkeypatch.setattr(stand_in, "LlmBuilder", Builder)
-    target = BuildTarget("tensorrt_llm", "float8", "baked", None, LLM_LIMITS)
+    target = BuildTarget("tensorrt_llm", "float8", None, LLM_LIMITS)
     with stand_in.installed(tensorrt=as_release_10(trt), folder=tmp_path):
         build_llm_plan(config, target, tmp_path / "plan", float8.items(), print)
     assert len(kept) == config.num_layers and (tmp_path / "plan").stat().st_size > 1 << 14
@@ -94,8 +94,8 @@ def test_the_network_around_the_plugin_is_built(
 def test_a_gpu_that_rtx_does_not_serve_is_refused(
     tmp_path: Path, wanted: str, refused: str
 ) -> None:
-    """Before anything is done: the weights to be baked are not even asked for."""
+    """Before anything is done: the weights are not even asked for."""
     config = dataclasses.replace(PUBLISHED, num_shared_layers=1, num_modality_layers=1)
-    target = BuildTarget("tensorrt_rtx", "bfloat16", "baked", wanted, Limits(16, 64, 1, 64, 512))
+    target = BuildTarget("tensorrt_rtx", "float8", wanted, Limits(16, 64, 1, 64, 512))
     with pytest.raises(ConfigError, match=f"builds nothing for compute capability {refused}"):
         build_tensorrt_plan(config, target, tmp_path / "plan", None, print)

@@ -147,12 +147,11 @@ def quantize(
     report = {
         "prompts": len(texts),
         "rows": sum(map(len, seen)),
-        "lost_power": fmean(lost for _, lost, _ in found.values()),
-        "lost_power_without_clipping": fmean(plain for _, _, plain in found.values()),
+        "lost_power": fmean(lost for _, lost in found.values()),
         "largest": LARGEST_FLOAT8,
     }
     with writing_to(folder, TO_ADD):
-        save_file({name: scale.cpu() for name, (scale, *_) in found.items()}, folder / SCALES_NAME)
+        save_file({name: scale.cpu() for name, (scale, _) in found.items()}, folder / SCALES_NAME)
         inputs = {name: most.cpu() for name, most in largest.items()}
         save_file(inputs, folder / LARGEST_INPUTS_NAME)
         write_manifest(folder, {**made_by, "float8": report})
@@ -194,8 +193,6 @@ def quantize_folder(
         losses = write_folder(folder, out, config, chosen, rounded, made_by)
     report: Report = {**made_by, "rows": sum(map(len, learned))}
     report["lost_power"] = fmean(loss.lost for loss in losses)
-    if bits == 4:
-        report["lost_power_plain"] = fmean(loss.plain4 for loss in losses)
     if tested:
         network = load_model(out, dtype=_dtype_on(device), device=device)
         report |= agreement(wanted, [logits_of(network, rows) for rows in tested])

@@ -18,24 +18,15 @@ from torch.utils.hooks import RemovableHandle
 from moss_engine.api.errors import ConfigError
 from moss_engine.api.tokens import Row
 from moss_engine.models.checkpoint import (
-    FILE_NAME,
     INDEX_NAME,
     SCALE_SUFFIX,
     expected_tensors,
-    read_index,
+    save_shards,
     stream_tensors,
 )
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import float8_values, row_scales
-from moss_engine.models.layout import (
-    HEADS_BITS,
-    Bits,
-    part_of,
-    parts,
-    parts_of,
-    require_sizes,
-    stored_bits,
-)
+from moss_engine.models.layout import HEADS_BITS, Bits, parts, parts_of, require_sizes, stored_bits
 from moss_engine.models.manifest import MANIFEST_NAME, checkpoint_digest, write_manifest
 from moss_engine.models.network import MossSpeech, causal_attend
 from moss_engine.models.packed import (
@@ -43,13 +34,11 @@ from moss_engine.models.packed import (
     group_of,
     lost_power,
     pack4,
-    quantise4,
     quantise8,
     round4,
     searched_scales4,
     widen4,
 )
-from moss_engine.models.tensor_file import write_tensors
 
 REPORT_NAME = "quantised.json"
 _NOT_COPIED = ("model*.safetensors", INDEX_NAME, MANIFEST_NAME, "float8_*.safetensors", ".*")
@@ -159,8 +148,8 @@ def agreement(
     return report
 
 
-def best_scales(weight: Tensor, squares: Tensor) -> tuple[Tensor, float, float]:
-    """Scales float32 [rows], and the output power lost with them and without clipping.
+def best_scales(weight: Tensor, squares: Tensor) -> tuple[Tensor, float]:
+    """Scales float32 [rows], and the share of the output's power that is lost with them.
 
     weight [rows, inputs]; squares [inputs] are the inputs' sums of squares. The inputs count as
     independent.
@@ -169,25 +158,22 @@ def best_scales(weight: Tensor, squares: Tensor) -> tuple[Tensor, float, float]:
     power = (weight.square() @ squares).sum()
     largest = row_scales(weight)
     best = torch.full((len(weight),), torch.inf, device=weight.device)
-    chosen, plain = largest.clone(), 0.0
+    chosen = largest.clone()
     for clip in CLIPS:
         scale = clip * largest
         lost = (weight - float8_values(weight, scale).float() * scale[:, None]).square() @ squares
         chosen = torch.where(lost < best, scale, chosen)
         best = torch.minimum(lost, best)
-        if clip == 1.0:
-            plain = (lost.sum() / power).item()
-    return chosen, (best.sum() / power).item(), plain
+    return chosen, (best.sum() / power).item()
 
 
 @dataclass(frozen=True)
 class Loss:
     """One matrix: its bits, and the share of its output's power (without calibration: of its
-    weights') that plain rounding to 4 bits would take, and that this rounding takes."""
+    weights') that rounding takes."""
 
     name: str
     bits: int
-    plain4: float
     lost: float
 
 
@@ -197,7 +183,6 @@ class Rounded:
 
     values: Tensor
     scale: Tensor
-    plain: float
     lost: float
 
 
@@ -220,7 +205,6 @@ def round_matrix(weight: Tensor, products: Tensor | None) -> Rounded:
     """weight [rows, inputs] in 4 bits, so that it loses least."""
     group = group_of(weight.shape[1])
     assert group is not None, "the sizes were checked"
-    plain = lost_power(weight, widen4(*quantise4(weight, group)), products)
     if products is None:
         scale = searched_scales4(weight, group)
         integers = round4(weight, scale)
@@ -228,7 +212,7 @@ def round_matrix(weight: Tensor, products: Tensor | None) -> Rounded:
         integers, scale = gptq4(weight, products, group)
     values = pack4(integers, group)
     lost = lost_power(weight, widen4(values, scale), products)
-    return Rounded(values.cpu(), scale.cpu(), plain, lost)
+    return Rounded(values.cpu(), scale.cpu(), lost)
 
 
 def choose_bits(config: ModelConfig, rounded: Mapping[str, Rounded], wide: float) -> Bits:
@@ -270,7 +254,7 @@ def write_folder(
         ignore=lambda at, names: weights(at, names) if Path(at) == folder else (),
     )
     try:
-        _write_weights(folder, unfinished, config, bits, rounded, losses)
+        save_shards(unfinished, _rounded_tensors(folder, config, bits, rounded, losses))
         report = {**made_by, "bits": dict(bits), "matrices": [asdict(loss) for loss in losses]}
         (unfinished / REPORT_NAME).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
         source = {"source_digest": checkpoint_digest(folder), **made_by}
@@ -283,52 +267,36 @@ def write_folder(
     return losses
 
 
-def _write_weights(
+def _rounded_tensors(
     folder: Path,
-    out: Path,
     config: ModelConfig,
     bits: Bits,
     rounded: Mapping[str, Rounded],
     losses: list[Loss],
-) -> None:
-    stored, shapes = read_index(folder), expected_tensors(config)
-    entries: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
-    for name, shape in shapes.items():
-        wanted = bits.get(part_of(name) or "")
-        if wanted == 4:
-            entries[name] = torch.uint8, (shape[0], shape[1] // 2)
-            entries[name + SCALE_SUFFIX] = torch.float16, tuple(rounded[name].scale.shape)
-        elif wanted == 8 or stored[name].dtype is torch.int8:
-            entries[name] = torch.int8, shape
-            entries[name + SCALE_SUFFIX] = torch.float16, shape[:1]
+) -> Iterator[tuple[str, Tensor]]:
+    """The folder's tensors in order, each in its bits; int8 ones stay as they are."""
+    owners = {name: part for part, names in parts_of(config).items() for name in names}
+    for name, tensor in stream_tensors(folder, expected_tensors(config), keep_int8=True):
+        matrix = name.removesuffix(SCALE_SUFFIX)
+        wanted = bits.get(owners.get(matrix, ""))
+        if name != matrix:
+            if wanted != 4:
+                yield name, tensor.half()
+        elif wanted == 4:
+            found = rounded[name]
+            losses.append(Loss(name, 4, found.lost))
+            yield name, found.values
+            yield name + SCALE_SUFFIX, found.scale
+        elif wanted == 8 and tensor.dtype is not torch.int8:
+            values, scale = quantise8(tensor)
+            lost = lost_power(tensor, values.float() * scale.float()[:, None])
+            losses.append(Loss(name, 8, lost))
+            yield name, values
+            yield name + SCALE_SUFFIX, scale
         else:
-            entries[name] = stored[name].dtype, shape
-
-    def made() -> Iterator[tuple[str, Tensor]]:
-        """The folder's tensors in order, each in its bits; int8 ones stay as they are."""
-        for name, tensor in stream_tensors(folder, shapes, keep_int8=True):
-            matrix = name.removesuffix(SCALE_SUFFIX)
-            wanted, found = bits.get(part_of(matrix) or ""), rounded.get(matrix)
-            if wanted == 4:
-                if name == matrix:
-                    assert found is not None
-                    losses.append(Loss(name, 4, found.plain, found.lost))
-                    yield name, found.values
-                    yield name + SCALE_SUFFIX, found.scale.half()
-                continue
-            scale = None
-            if wanted == 8 and name == matrix:
-                lost = 0.0
-                if tensor.dtype is not torch.int8:
-                    whole = tensor
-                    tensor, scale = quantise8(whole)
-                    lost = lost_power(whole, tensor.float() * scale.float()[:, None])
-                losses.append(Loss(name, 8, found.plain if found else 0.0, lost))
-            yield name, tensor if name == matrix else tensor.half()
-            if scale is not None:
-                yield name + SCALE_SUFFIX, scale.half()
-
-    write_tensors(out / FILE_NAME, entries, made())
+            if wanted == 8:
+                losses.append(Loss(name, 8, 0.0))
+            yield name, tensor
 
 
 def matrices(

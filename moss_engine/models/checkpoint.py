@@ -8,7 +8,8 @@ beside them (`X.weight` and `X.weight_scale`, value = int8 * scale), linear weig
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from moss_engine.models.tensor_file import StoredTensor, read_header, read_tenso
 FILE_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
 SCALE_SUFFIX = "_scale"
+SHARD_BYTES = 1 << 30
 FINITE_SAMPLES = 65_536
 TIED_ROWS = 1024
 TABLES_AND_HEADS = {
@@ -136,20 +138,38 @@ def save_tensors(
     path.chmod(0o644)  # the package makes files that nobody else may read
 
 
+def save_shards(folder: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
+    """Write tensors as they come into files of about SHARD_BYTES and the index of these."""
+    weight_map: dict[str, str] = {}
+    shard: dict[str, Tensor] = {}
+
+    def save() -> None:
+        name = f"model-{len(set(weight_map.values())) + 1:05}.safetensors"
+        save_tensors(folder / name, shard)
+        weight_map.update(dict.fromkeys(shard, name))
+        shard.clear()
+
+    for name, tensor in tensors:
+        shard[name] = tensor
+        if sum(part.nbytes for part in shard.values()) >= SHARD_BYTES:
+            save()
+    if shard:
+        save()
+    index = json.dumps({"metadata": {}, "weight_map": weight_map}, indent=1)
+    (folder / INDEX_NAME).write_text(index + "\n", encoding="utf-8")
+
+
 def quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
     """weight [rows, ...] -> int8 of the same shape and float16 scales [rows], to nearest."""
     values, scale = quantise8(weight.detach().cpu().float().flatten(1))
     return values.view(weight.shape), scale
 
 
-def widen(values: Tensor, scale: Tensor) -> Tensor:
-    """int8 [rows, ...] and scales [rows] -> float32 values."""
-    return values.float() * scale.float().view(-1, *[1] * (values.dim() - 1))
-
-
 def widen_stored(values: Tensor, scale: Tensor) -> Tensor:
-    """int8 or packed 4 bits, as stored with their scales -> float32 values."""
-    return widen(values, scale) if values.dtype is torch.int8 else widen4(values, scale)
+    """int8 [rows, ...] with scales [rows], or packed 4 bits, as they are stored -> float32."""
+    if values.dtype is torch.uint8:
+        return widen4(values, scale)
+    return values.float() * scale.float().view(-1, *[1] * (values.dim() - 1))
 
 
 def read_index(folder: Path) -> dict[str, StoredTensor]:

@@ -19,17 +19,14 @@ from torch import Tensor
 
 from moss_engine.api.errors import CheckpointError, ConfigError
 from moss_engine.models.checkpoint import (
-    SCALE_SUFFIX,
     check_tensors,
     expected_tensors,
-    read_finite,
     read_index,
     slot_prefixes,
-    widen_stored,
+    stream_tensors,
 )
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.packed import group_of
-from moss_engine.models.tensor_file import StoredTensor
 
 MERGED = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -86,60 +83,33 @@ def stream_parts(
 ) -> Iterator[tuple[str, Tensor]]:
     """The layout's tensors of a checkpoint, one at a time, on the CPU.
 
-    All names and shapes are checked before the first is read. Raises CheckpointError; also for a
-    value that becomes infinite in `dtype`.
+    All names and shapes are checked before the first is read. Raises CheckpointError.
     """
-    stored = read_index(folder)
-    check_tensors(folder, stored, expected_tensors(config))
-    for name, part in parts(config).items():
-        yield name, _join(folder, name, part, stored, dtype)
-
-
-def _join(
-    folder: Path, name: str, part: Part, stored: Mapping[str, StoredTensor], dtype: torch.dtype
-) -> Tensor:
-    if len(part.sources) == 1 and stored[part.sources[0]].dtype is dtype:
-        return read_finite(stored[part.sources[0]])
-    joined, start = torch.empty(part.shape, dtype=dtype), 0
-    for source in part.sources:
-        tensor = read_finite(stored[source])
-        if tensor.dtype in (torch.int8, torch.uint8):
-            tensor = widen_stored(tensor, read_finite(stored[source + SCALE_SUFFIX]))
-        joined[start : start + len(tensor)].copy_(tensor)
-        start += len(tensor)
-    assert start == len(joined), "a part is not filled"
-    if dtype is torch.float16 and not bool(joined.isfinite().all()):
-        raise CheckpointError(
-            f"{folder}: a value of {name} is beyond float16; use --dtype bfloat16."
-        )
-    return joined
+    layout, shapes = parts(config), expected_tensors(config)
+    in_order = {source: shapes[source] for part in layout.values() for source in part.sources}
+    tensors = stream_tensors(folder, in_order, dtype=dtype)
+    for name, part in layout.items():
+        joined = [next(tensors)[1] for _ in part.sources]
+        yield name, torch.cat(joined) if len(joined) > 1 else joined[0]
 
 
 Bits = Mapping[str, int]
 FORMATS = {"int8": 8, "int4": 4}
 """Formats that a runtime can make while it loads: bits of the layers; heads have 8 in both."""
 HEADS_BITS = 8
-_BLOCKS = {"shared_block": "trunk", "text_block": "branches", "audio_block": "branches"}
-_MERGED_OF = {source: merged for merged, sources in MERGED.items() for source in sources}
 _STORED = {torch.int8: 8, torch.uint8: 4}
-
-
-def part_of(name: str) -> str | None:
-    """The part that a tensor of a checkpoint belongs to; None for norms and embedding tables."""
-    if name in ("text_lm_head.weight", "audio_lm_head.weight"):
-        return "heads"
-    fields = name.split(".")
-    if len(fields) < 6 or fields[1] not in _BLOCKS or not fields[5].endswith("_proj"):
-        return None
-    return f"{_BLOCKS[fields[1]]}.{fields[3]}.{_MERGED_OF['.'.join(fields[4:6])]}"
 
 
 def parts_of(config: ModelConfig) -> dict[str, list[str]]:
     """Every part with the names of its matrices."""
+    layers = [f"trunk.{i}" for i in range(config.num_shared_layers)]
+    layers += 2 * [f"branches.{i}" for i in range(config.num_modality_layers)]
     found: dict[str, list[str]] = {}
-    for name in expected_tensors(config):
-        if (part := part_of(name)) is not None:
-            found.setdefault(part, []).append(name)
+    for name, part in parts(config).items():
+        if part.is_linear:
+            first, *rest = name.split(".")
+            owner = f"{layers[int(rest[0])]}.{rest[1]}" if first == "layers" else "heads"
+            found.setdefault(owner, []).extend(part.sources)
     return found
 
 

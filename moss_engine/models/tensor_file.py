@@ -1,10 +1,8 @@
-"""Safetensors files: headers are checked first; tensors are read and written one at a time."""
+"""Safetensors files: headers are checked first; tensors are read one at a time."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -89,38 +87,3 @@ def read_tensor(stored: StoredTensor) -> Tensor:
                 raise refuse(stored.path, f"ends inside tensor {stored.name!r}")
             done += num_read
     return tensor
-
-
-def write_tensors(
-    path: Path,
-    entries: Mapping[str, tuple[torch.dtype, tuple[int, ...]]],
-    tensors: Iterable[tuple[str, Tensor]],
-) -> None:
-    """Write `tensors`, which are exactly `entries` in this order, one at a time. Raises OSError."""
-    left = list(entries)
-    with path.open("wb") as file:
-        file.write(_header(entries))
-        for name, tensor in tensors:
-            assert left and name == left.pop(0), f"{name} is out of order"
-            assert (tensor.dtype, tuple(tensor.shape)) == entries[name], (
-                f"{name} is not what the header says"
-            )
-            values = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-            file.write(memoryview(cast(Any, values)))
-    assert not left, f"{left[0]} was not written"
-
-
-def _header(entries: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> bytes:
-    names = {dtype: name for name, dtype in DTYPES.items()}
-    described, offset = {}, 0
-    for name, (dtype, shape) in entries.items():
-        end = offset + math.prod(shape) * dtype.itemsize
-        described[name] = {
-            "dtype": names[dtype],
-            "shape": list(shape),
-            "data_offsets": [offset, end],
-        }
-        offset = end
-    text = json.dumps(described, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from moss_engine.api.errors import CheckpointError, ConfigError
 from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, load_tensors
 from moss_engine.models.config import PUBLISHED, ModelConfig
-from moss_engine.models.layout import bits_of_format, part_of, parts_of, require_sizes, stored_bits
+from moss_engine.models.layout import bits_of_format, parts_of, require_sizes, stored_bits
 from moss_engine.models.packed import (
     gptq4,
     group_of,
@@ -92,18 +92,15 @@ def test_calibration_loses_less_of_the_output(weight: torch.Tensor, inputs: torc
     )
 
 
-def test_matrices_that_are_one_product_are_one_part() -> None:
-    assert part_of("model.shared_block.layers.3.self_attn.q_proj.weight") == "trunk.3.qkv"
-    assert part_of("model.text_block.layers.0.mlp.up_proj.weight") == "branches.0.gate_up"
-    assert part_of("model.audio_block.layers.0.mlp.gate_proj.weight") == "branches.0.gate_up"
-    assert part_of("audio_lm_head.weight") == "heads"
-    assert part_of("model.embed_tokens.weight") is None
-    assert part_of("model.shared_block.layers.3.self_attn.q_norm.weight") is None
+def test_matrices_that_are_one_product_are_one_part_and_formats_name_them_all() -> None:
     parts = parts_of(PUBLISHED)
+    attention = "model.shared_block.layers.3.self_attn."
+    assert parts["trunk.3.qkv"] == [f"{attention}{name}_proj.weight" for name in "qkv"]
+    assert parts["branches.0.down"] == [
+        f"model.{branch}_block.layers.0.mlp.down_proj.weight" for branch in ("text", "audio")
+    ]
+    assert parts["heads"] == ["text_lm_head.weight", "audio_lm_head.weight"]
     assert len(parts) == 4 * (32 + 4) + 1 and sum(map(len, parts.values())) == 7 * 40 + 2
-
-
-def test_formats_name_every_part() -> None:
     bits = bits_of_format(PUBLISHED, "int4")
     assert bits["heads"] == 8 and set(bits.values()) == {4, 8} and bits["trunk.31.down"] == 4
     assert set(bits_of_format(PUBLISHED, "int8").values()) == {8}

@@ -29,6 +29,11 @@ class Limits:
     max_step_rows: int
     max_seq_len: int
 
+    @property
+    def max_blocks(self) -> int:
+        """Blocks of the longest sequence."""
+        return -(-self.max_seq_len // self.block_size)
+
 
 class ScheduledSequence(NamedTuple):
     """One sequence's share of a step.

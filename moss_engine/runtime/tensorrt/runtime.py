@@ -167,30 +167,22 @@ class StepInputs:
         """max_sequences: of one step, those included that only fill it up."""
         self._limits = limits
         self._spare_row = limits.num_blocks * limits.block_size
-        self.max_blocks = -(-limits.max_seq_len // limits.block_size)
         rows = max(max_sequences, limits.max_step_rows)
         sizes = {
             "ids": 2 * rows,
             "cached": max_sequences,
             "select": max_sequences,
             "pool_rows": rows,
-            "tables": max_sequences * self.max_blocks,
+            "tables": max_sequences * limits.max_blocks,
         }
-        starts, total = {}, 0
-        for name, size in sizes.items():
-            starts[name] = total
-            total += -(-size // _ALIGNED) * _ALIGNED
+        taken = [-(-size // _ALIGNED) * _ALIGNED for size in sizes.values()]
         on_gpu = device.type == "cuda"
-        self._host = torch.zeros(total, dtype=torch.int32, pin_memory=on_gpu)
-        self._device = torch.zeros(total, dtype=torch.int32, device=device)
-        self._tables_start = starts["tables"]
-        self._views = {
-            name: self._host[start : start + sizes[name]].numpy() for name, start in starts.items()
-        }
-        self._tensors = {
-            name: self._device[start : start + sizes[name]] for name, start in starts.items()
-        }
-        count = max(rows, self.max_blocks * limits.block_size)
+        self._host = torch.zeros(sum(taken), dtype=torch.int32, pin_memory=on_gpu)
+        self._device = torch.zeros(sum(taken), dtype=torch.int32, device=device)
+        self._views = dict(zip(sizes, (part.numpy() for part in self._host.split(taken))))
+        self._tensors = dict(zip(sizes, self._device.split(taken)))
+        self._tables_start = sum(taken[:-1])
+        count = max(rows, limits.max_blocks * limits.block_size)
         self._index = torch.arange(count, dtype=torch.int32, device=device)
         self._sent = torch.cuda.Event() if on_gpu else None
 
@@ -362,7 +354,7 @@ class TrtRuntime(EngineRuntime):
         blocks = max(1, -(-cached // self.limits.block_size))
         if rows == 1:
             sequences = _next_size(sequences, self.limits.max_batch)
-            blocks = _next_size(blocks, self._inputs.max_blocks)
+            blocks = _next_size(blocks, self.limits.max_blocks)
         return StepShape(sequences, rows, blocks)
 
     def _run(self, shape: StepShape) -> None:

@@ -193,7 +193,7 @@ USUAL_ROWS = 600
 
 def profiles(limits: Limits) -> list[Profile]:
     """One sequence's decode, several sequences' decode, and prefill."""
-    most = -(-limits.max_seq_len // limits.block_size)
+    most = limits.max_blocks
     blocks = (1, min(most, -(-USUAL_ROWS // limits.block_size)), most)
     found = [Profile((1, 1, 1), (1, 1, 1), blocks)]
     if limits.max_batch > 1:

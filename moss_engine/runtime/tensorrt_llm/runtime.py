@@ -11,10 +11,8 @@ on the host, at the time of the call.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -46,46 +44,30 @@ HOST_PREFIX = "host_"
 CONTEXT, GENERATION = 0, 1
 
 
-@dataclass(frozen=True)
-class Geometry:
-    """What stays the same while an engine is open: L, M, S, and where the pool lies."""
-
-    num_layers: int
-    max_blocks: int
-    capacity: int
-    pool_address: int
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step's sequences, context first. ids int32 [T, 2]; new, cached int32 [B]; is_context bool
-    [B]; tables int32 [B, M]."""
-
-    ids: np.ndarray
-    new: np.ndarray
-    cached: np.ndarray
-    is_context: np.ndarray
-    tables: np.ndarray
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """Rows of each sequence when the step is done."""
-        return self.cached + self.new
-
-
-@dataclass(frozen=True)
-class Input:
-    """`fill` gives the values. `constant` ones depend on nothing of a step but its number of
-    sequences."""
-
-    dtype: str
-    shape: tuple[int | str, ...]
-    fill: Callable[[Step, Geometry], np.ndarray]
-    constant: bool = False
-
-    def sized(self, **sizes: int) -> tuple[int, ...]:
-        """The shape with these sizes for its letters."""
-        return tuple(sizes[size] if isinstance(size, str) else size for size in self.shape)
+OURS: dict[str, tuple[str, tuple[int | str, ...]]] = {
+    "ids": ("int32", ("T", 2)),
+    "select": ("int32", ("B",)),
+}
+"""Type and shape of text and audio of every row, and of each sequence's last row, whose logits are
+wanted."""
+ATTENTION: dict[str, tuple[str, tuple[int | str, ...]]] = {
+    "sequence_length": ("int32", ("B",)),
+    "context_lengths": ("int32", ("B",)),
+    "host_context_lengths": ("int32", ("B",)),
+    "host_request_types": ("int32", ("B",)),
+    "host_past_key_value_lengths": ("int32", ("B",)),
+    "host_max_attention_window_sizes": ("int32", ("L",)),
+    "host_sink_token_length": ("int32", (1,)),
+    "cache_indirection": ("int32", ("B", 1, "S")),
+    "kv_cache_block_offsets": ("int32", (1, "B", 2, "M")),
+    "host_kv_cache_block_offsets": ("int32", (1, "B", 2, "M")),
+    "host_kv_cache_pool_pointers": ("int64", (1, 2)),
+    "host_kv_cache_pool_mapping": ("int32", ("L", 2)),
+    "host_runtime_perf_knobs": ("int64", (16,)),
+    "host_context_progress": ("int64", (1,)),
+}
+"""What `gpt_attention` of releases 1.0.0 and 1.2.1 takes beside queries, keys and values."""
+INPUTS = OURS | ATTENTION
 
 
 def is_generation(sequence: ScheduledSequence) -> bool:
@@ -93,112 +75,71 @@ def is_generation(sequence: ScheduledSequence) -> bool:
     return len(sequence.rows) == 1 and sequence.num_cached > 0
 
 
-def make_step(sequences: Sequence[ScheduledSequence], max_blocks: int) -> Step:
-    """`sequences` in the order of `is_generation`."""
-    tables = np.zeros((len(sequences), max_blocks), dtype=np.int32)
+def step_values(
+    sequences: Sequence[ScheduledSequence], tensors: EngineTensors
+) -> dict[str, np.ndarray]:
+    """What a step's inputs hold, but for those that `constant_values` gives; `sequences` in the
+    order of `is_generation`."""
+    new = np.array([len(sequence.rows) for sequence in sequences])
+    cached = np.array([sequence.num_cached for sequence in sequences])
+    is_context = np.array([not is_generation(sequence) for sequence in sequences])
+    tables = np.zeros((len(sequences), tensors.limits.max_blocks), dtype=np.int32)
     for table, sequence in zip(tables, sequences, strict=True):
-        blocks = sequence.block_table[:max_blocks]
+        blocks = sequence.block_table[: len(table)]
         table[: len(blocks)] = blocks
-    rows = list(chain.from_iterable(sequence.rows for sequence in sequences))
-    return Step(
-        ids=np.array(rows, dtype=np.int32),
-        new=np.array([len(sequence.rows) for sequence in sequences], dtype=np.int32),
-        cached=np.array([sequence.num_cached for sequence in sequences], dtype=np.int32),
-        is_context=np.array([not is_generation(sequence) for sequence in sequences]),
-        tables=tables,
-    )
+    # in units of one layer's keys (or values) of one block, which has 2 L: values behind keys
+    keys = tables * (2 * tensors.config.num_layers)
+    offsets = np.stack([keys, keys + 1], axis=1)[None]
+    # of generation all rows before this one count as the prompt
+    prompts = np.where(is_context, new, cached)
+    return {
+        "ids": np.array([row for sequence in sequences for row in sequence.rows]),
+        "select": new.cumsum() - 1,
+        "sequence_length": cached + new,
+        "context_lengths": prompts,
+        "host_context_lengths": prompts,
+        "host_request_types": np.where(is_context, CONTEXT, GENERATION),
+        # of context the rows when the step is done, despite the name
+        "host_past_key_value_lengths": np.where(is_context, cached + new, cached),
+        "kv_cache_block_offsets": offsets,
+        "host_kv_cache_block_offsets": offsets,
+    }
 
 
-def _context_lengths(step: Step, _: Geometry) -> np.ndarray:
-    """Context: the rows of this step. Generation: those before it, all of which count as the
-    prompt."""
-    return np.where(step.is_context, step.new, step.cached)
-
-
-def _past_lengths(step: Step, _: Geometry) -> np.ndarray:
-    """Generation: the rows in the cache before this one. Context: the rows when the step is done,
-    despite the name."""
-    return np.where(step.is_context, step.lengths, step.cached)
-
-
-def _block_offsets(step: Step, geometry: Geometry) -> np.ndarray:
-    """[B, 2, M] in units of one layer's keys (or values) of one block, which is 2 L of them; values
-    behind keys."""
-    keys = step.tables * (2 * geometry.num_layers)
-    return np.stack([keys, keys + 1], axis=1)
-
-
-def _pool_mapping(_: Step, geometry: Geometry) -> np.ndarray:
-    """Every layer's pool, and its place therein: one pool, every slot its own place."""
-    return np.stack([np.zeros(geometry.num_layers), np.arange(geometry.num_layers)], axis=1)
-
-
-OURS: dict[str, Input] = {
-    "ids": Input("int32", ("T", 2), lambda step, _: step.ids),
-    "select": Input("int32", ("B",), lambda step, _: step.new.cumsum() - 1),
-}
-"""Text and audio of every row, and each sequence's last row, whose logits are wanted."""
-ATTENTION: dict[str, Input] = {
-    "sequence_length": Input("int32", ("B",), lambda step, _: step.lengths),
-    "context_lengths": Input("int32", ("B",), _context_lengths),
-    "host_context_lengths": Input("int32", ("B",), _context_lengths),
-    "host_request_types": Input(
-        "int32", ("B",), lambda step, _: np.where(step.is_context, CONTEXT, GENERATION)
-    ),
-    "host_past_key_value_lengths": Input("int32", ("B",), _past_lengths),
-    "host_max_attention_window_sizes": Input(
-        "int32", ("L",), lambda _, g: np.full(g.num_layers, g.capacity), constant=True
-    ),
-    "host_sink_token_length": Input("int32", (1,), lambda _, __: np.zeros(1), constant=True),
-    "cache_indirection": Input(
-        "int32", ("B", 1, "S"), lambda s, g: np.zeros((len(s.new), 1, g.capacity)), constant=True
-    ),
-    "kv_cache_block_offsets": Input("int32", (1, "B", 2, "M"), _block_offsets),
-    "host_kv_cache_block_offsets": Input("int32", (1, "B", 2, "M"), _block_offsets),
-    "host_kv_cache_pool_pointers": Input(
-        "int64", (1, 2), lambda _, g: np.array([g.pool_address, 0]), constant=True
-    ),
-    "host_kv_cache_pool_mapping": Input("int32", ("L", 2), _pool_mapping, constant=True),
-    # unset but the first: attention of long sequences may be spread over several thread blocks
-    "host_runtime_perf_knobs": Input(
-        "int64", (16,), lambda _, __: np.array([1, *[-1] * 15]), constant=True
-    ),
-    "host_context_progress": Input("int64", (1,), lambda _, __: np.zeros(1), constant=True),
-}
-"""What `gpt_attention` of releases 1.0.0 and 1.2.1 takes beside queries, keys and values."""
-INPUTS = OURS | ATTENTION
-
-
-def values_of(name: str, step: Step, geometry: Geometry) -> np.ndarray:
-    """A step's values of one input."""
-    known, g = INPUTS[name], geometry
-    shape = known.sized(
-        T=len(step.ids), B=len(step.new), M=g.max_blocks, L=g.num_layers, S=g.capacity
-    )
-    values = known.fill(step, geometry).astype(known.dtype)
-    return np.ascontiguousarray(values.reshape(shape))
-
-
-def max_blocks(limits: Limits) -> int:
-    """Blocks of the longest sequence."""
-    return -(-limits.max_seq_len // limits.block_size)
+def constant_values(
+    num_sequences: int, tensors: EngineTensors, pool_address: int
+) -> dict[str, np.ndarray]:
+    """What the other inputs hold in every step of so many sequences."""
+    slots, rows = np.arange(tensors.config.num_layers), capacity(tensors.limits)
+    return {
+        "host_max_attention_window_sizes": np.full(len(slots), rows),
+        "host_sink_token_length": np.zeros(1),
+        "cache_indirection": np.zeros((num_sequences, 1, rows)),
+        "host_kv_cache_pool_pointers": np.array([[pool_address, 0]]),
+        # every layer's pool, and its place therein: one pool, every slot its own place
+        "host_kv_cache_pool_mapping": np.stack([np.zeros(len(slots)), slots], axis=1),
+        # unset but the first: attention of long sequences may be spread over several thread blocks
+        "host_runtime_perf_knobs": np.array([1, *[-1] * 15]),
+        "host_context_progress": np.zeros(1),
+    }
 
 
 def capacity(limits: Limits) -> int:
     """Rows that the blocks of the longest sequence hold."""
-    return max_blocks(limits) * limits.block_size
+    return limits.max_blocks * limits.block_size
 
 
 def engine_inputs(tensors: EngineTensors) -> dict[str, TensorSpec]:
     """Of an engine with these limits; the layout's tensors are inputs where they are bound."""
-    limits, num_layers = tensors.limits, tensors.config.num_layers
-    names = {"T": "tokens", "B": "sequences"}
+    limits, names = tensors.limits, {"T": "tokens", "B": "sequences"}
+    sizes = {"M": limits.max_blocks, "L": tensors.config.num_layers, "S": capacity(limits)}
+    sizes |= dict.fromkeys(names, ANY)
     found = {}
-    for name, known in INPUTS.items():
-        shape = known.sized(T=ANY, B=ANY, M=max_blocks(limits), L=num_layers, S=capacity(limits))
+    for name, (dtype, letters) in INPUTS.items():
+        shape = tuple(sizes[size] if isinstance(size, str) else size for size in letters)
         # an axis' name, where it has a size of its own
-        axes = tuple(names.get(str(size), "") for size in known.shape)
-        found[name] = TensorSpec(known.dtype, shape, axes)
+        axes = tuple(names.get(str(size), "") for size in letters)
+        found[name] = TensorSpec(dtype, shape, axes)
     if tensors.is_bound:
         found |= weight_specs(tensors.config, limits, tensors.io_dtype)
         del found[ROTARY]
@@ -248,37 +189,37 @@ class TrtLlmRuntime(EngineRuntime):
 
     def __init__(self, file: EngineFile):
         super().__init__(file)
-        library, plan, manifest, config, limits, *_, device = file
-        self._built, tensors = manifest.limits, file.tensors
-        inputs = engine_inputs(tensors)
-        outputs = tensors.outputs(HEADS)
-        self._engine = TrtEngine(library, plan, inputs, outputs, device, self._stream_handle)
+        library, plan, _, config, limits, *_, device = file
+        self._tensors = tensors = file.tensors
+        known = engine_inputs(tensors), tensors.outputs(HEADS)
+        self._engine = TrtEngine(library, plan, *known, device, self._stream_handle)
         dtype = getattr(torch, tensors.io_dtype)
         self._pool = torch.zeros(pool_shape(config, limits), dtype=dtype, device=device)
         offsets = limits.num_blocks * config.num_layers * 2
         assert offsets < 1 << 31, "the highest bit of an offset means another pool"
-        self._geometry = Geometry(
-            config.num_layers, max_blocks(self._built), capacity(self._built), self._pool.data_ptr()
-        )
         for profile in range(self._engine.num_profiles):
             self._engine.bind(profile, self._kept)
         self._given: dict[str, Tensor] = {}
-        self._constants: dict[tuple[str, int], Tensor] = {}
+        self._constants: dict[int, dict[str, Tensor]] = {}
         self._done = torch.cuda.Event() if self._stream else None
 
     @torch.inference_mode()
     def forward(self, batch: ScheduledBatch) -> Logits:
         assert self._engine is not None, "the runtime was closed"
         check_batch(batch, self.limits)
-        order = sorted(range(len(batch.sequences)), key=lambda i: is_generation(batch.sequences[i]))
-        step = make_step([batch.sequences[i] for i in order], self._geometry.max_blocks)
+        count = len(batch.sequences)
+        order = sorted(range(count), key=lambda i: is_generation(batch.sequences[i]))
+        step = step_values([batch.sequences[i] for i in order], self._tensors)
         if self._done is not None:
             # the plugin reads the tensors on the host until its call has run
             self._done.synchronize()
         with on_stream(self._stream):
-            self._given = {name: self._placed(name, step) for name in INPUTS}
+            if count not in self._constants:
+                constants = constant_values(count, self._tensors, self._pool.data_ptr())
+                self._constants[count] = self._placed(constants)
+            self._given = self._constants[count] | self._placed(step)
             shapes = {name: tuple(tensor.shape) for name, tensor in self._given.items()}
-            profile = 0 if len(step.ids) <= self._built.max_batch else 1
+            profile = 0 if len(step["ids"]) <= self._tensors.limits.max_batch else 1
             self._engine.bind(profile, self._given, shapes)
             self._engine.run(profile, self._stream_handle)
             if self._done is not None:
@@ -293,17 +234,16 @@ class TrtLlmRuntime(EngineRuntime):
         self._constants.clear()
         self._pool = torch.empty(0)
 
-    def _placed(self, name: str, step: Step) -> Tensor:
-        """An input's values where the engine reads them: on the host, or on the device."""
-        if (name, len(step.new)) in self._constants:
-            return self._constants[name, len(step.new)]
-        placed = torch.from_numpy(values_of(name, step, self._geometry))
-        if self._stream is not None:
-            placed = placed.pin_memory()
-            if not name.startswith(HOST_PREFIX):
-                placed = placed.to(self._device, non_blocking=True)
-        if INPUTS[name].constant:
-            self._constants[name, len(step.new)] = placed
+    def _placed(self, values: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+        """Inputs' values where the engine reads them: on the host, or on the device."""
+        placed = {}
+        for name, array in values.items():
+            tensor = torch.from_numpy(np.ascontiguousarray(array, dtype=INPUTS[name][0]))
+            if self._stream is not None:
+                tensor = tensor.pin_memory()
+                if not name.startswith(HOST_PREFIX):
+                    tensor = tensor.to(self._device, non_blocking=True)
+            placed[name] = tensor
         return placed
 
 

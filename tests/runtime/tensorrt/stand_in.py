@@ -65,6 +65,19 @@ class Plugin:
         assert kinds == sorted(kinds), "context comes first"
         context_rows = int(named["host_context_lengths"][: kinds.count(CONTEXT)].sum())
         assert context_rows + kinds.count(GENERATION) == len(qkv), "lengths and rows differ"
+        pool, place = named["host_kv_cache_pool_mapping"][slot].tolist()
+        pointer, secondary = named["host_kv_cache_pool_pointers"][pool].tolist()
+        assert secondary == 0, "a secondary pool where there is none"
+        # [sequences, keys and values, blocks] in tiles of one layer and block
+        written, on_host = (
+            named[f"{where}kv_cache_block_offsets"][pool].long() for where in ("", "host_")
+        )
+        for offsets in (written, on_host):
+            assert (offsets[:, 0] >= 0).all(), "no block has a negative number"
+            assert (offsets[:, 1] == offsets[:, 0] + 1).all(), "values do not lie behind keys"
+        first, last = 2 * place, 2 * place + int(written.max())
+        shape = (last + 1, self.num_kv_heads, size, self.head_dim)
+        tiles = memory(pointer, self.dtype, shape, stream)[first:]
         attended, start = [], 0
         for b, kind in enumerate(kinds):
             past = int(named["host_past_key_value_lengths"][b])
@@ -76,41 +89,17 @@ class Plugin:
             positions = torch.arange(first, first + num_rows)
             q, k, v = rows.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
             q, k = _rotate(q, cos_sin[positions]), _rotate(k, cos_sin[positions])
-            table = f"{'host_' * (kind == CONTEXT)}kv_cache_block_offsets"
-            seen, found = torch.arange(max(0, total - window), total), []
-            for which, new in enumerate((k, v)):
-                written = self._blocks(slot, named, "kv_cache_block_offsets", b, which, stream)
-                for row, position in zip(new, positions.tolist(), strict=True):
-                    written(position // size)[:, position % size] = row
-                read = self._blocks(slot, named, table, b, which, stream)
-                blocks = [read(index).cpu().float() for index in range(-(-total // size))]
-                found.append(torch.cat(blocks, 1)[:, seen])
-            keys, values = found
+            new = torch.stack([k, v]).to(tiles)
+            tiles[written[b][:, positions // size], :, positions % size] = new
+            read = (on_host if kind == CONTEXT else written)[b][:, : -(-total // size)]
+            seen = torch.arange(max(0, total - window), total)
+            keys, values = tiles[read].cpu().float().transpose(1, 2).flatten(2, 3)[:, :, seen]
             last = total - num_rows + torch.arange(num_rows).unsqueeze(1)
             heads = F.scaled_dot_product_attention(
                 q.transpose(0, 1), keys, values, seen <= last, enable_gqa=True
             )
             attended.append(heads.transpose(0, 1).flatten(1))
         return torch.cat(attended).to(qkv.dtype)
-
-    def _blocks(
-        self, slot: int, named: Mapping[str, Tensor], table: str, b: int, which: int, stream: int
-    ) -> Callable[[int], Tensor]:
-        """A sequence's blocks of a layer by their index, [kv_heads, tokens_per_block, head_dim] of
-        keys (0) or values (1)."""
-        pool, place = map(int, named["host_kv_cache_pool_mapping"][slot])
-        pointer, secondary = map(int, named["host_kv_cache_pool_pointers"][pool])
-        assert secondary == 0, "a secondary pool where there is none"
-        shape = (self.num_kv_heads, self.tokens_per_block, self.head_dim)
-        num_bytes = math.prod(shape) * self.dtype.itemsize
-
-        def block(index: int) -> Tensor:
-            pair = key, value = named[table][pool][b][:, index].tolist()
-            assert key >= 0 and value == key + 1, "values do not lie behind keys"
-            address = pointer + (place * 2 + pair[which]) * num_bytes
-            return memory(address, self.dtype, shape, stream)
-
-        return block
 
 
 def _rotate(x: Tensor, cos_sin: Tensor) -> Tensor:

@@ -1,10 +1,9 @@
 """What the tests of engine files share: engines of a checkpoint, built and opened with some
-library, and a conversation with them."""
+library."""
 
 from __future__ import annotations
 
 import contextlib
-import random
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,38 +87,3 @@ def prefill(runtime: Runtime, num_rows: int = 20) -> Logits:
     """Logits of the last of some rows."""
     rows = tuple(Row(text, 3) for text in range(7, 7 + num_rows))
     return runtime.forward(ScheduledBatch((ScheduledSequence(rows, 0, (5, 1, 7, 0, 3), True),)))
-
-
-def conversation(runtime: Runtime) -> list[Logits]:
-    """A chunked prompt, decoding, a second turn, mixed steps, tables out of order: what a serving
-    day has."""
-    chance = random.Random(5)
-    rows = [
-        [Row(chance.randrange(7, 40), chance.randrange(8)) for _ in range(30)] for _ in range(2)
-    ]
-    tables = [(9, 2, 77, 30, 5, 61, 14, 3), (50, 4, 8, 100, 21, 66, 7, 12)]
-    steps = [
-        [(0, 0, 8, False)],
-        [(0, 8, 14)],
-        [(0, 14, 15), (1, 0, 10)],
-        [(1, 10, 11), (0, 15, 16)],
-        [(0, 16, 17), (1, 11, 21)],
-        [(1, 21, 22), (0, 17, 18)],
-    ]
-    found = []
-    for step in steps:
-        sequences = [
-            ScheduledSequence(tuple(rows[which][start:end]), start, tables[which], not unsampled)
-            for which, start, end, *unsampled in step
-        ]
-        logits = runtime.forward(ScheduledBatch(tuple(sequences)))
-        found.append(Logits(logits.text.cpu().clone(), logits.audio.cpu().clone()))
-    return found
-
-
-def agrees(found: list[Logits], expected: list[Logits], atol: float = 2e-5) -> bool:
-    return all(
-        torch.allclose(one, other, rtol=0, atol=atol)
-        for ours, theirs in zip(found, expected, strict=True)
-        for one, other in zip(ours, theirs, strict=True)
-    )

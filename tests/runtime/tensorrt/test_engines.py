@@ -7,7 +7,6 @@ import dataclasses
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -23,13 +22,8 @@ from moss_engine.runtime.base import Limits, Runtime, ScheduledBatch, ScheduledS
 from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.tensorrt.engine import Library, load_library
 from moss_engine.runtime.tensorrt.runtime import EngineRuntime
-from moss_engine.runtime.tensorrt_llm.runtime import (
-    INPUTS,
-    Geometry,
-    make_step,
-    pool_shape,
-    values_of,
-)
+from moss_engine.runtime.tensorrt.tensors import EngineTensors
+from moss_engine.runtime.tensorrt_llm.runtime import constant_values, step_values
 from moss_engine.text.processor import load_processor
 from tests.fixtures.make_tiny_checkpoint import make_tensors
 from tests.runtime.runtime_contract import LIMITS, RuntimeContract
@@ -39,8 +33,6 @@ from tests.runtime.tensorrt.support import (
     LLM_LIMITS,
     LLM_STAND_IN,
     STAND_IN,
-    agrees,
-    conversation,
     float8_layout_of,
     make_runtime,
     prefill,
@@ -52,12 +44,12 @@ NUM_ROWS = 6
 
 class EngineContract(RuntimeContract):
     exact_batch = False
-    dtype = "float32"
+    library, limits, dtype, device = STAND_IN, LIMITS, "float32", CPU
 
     @pytest.fixture(scope="class")
     @classmethod
     def runtime(cls, tiny_checkpoint: Path) -> EngineRuntime:
-        return make_runtime(STAND_IN, tiny_checkpoint, LIMITS, cls.dtype)
+        return make_runtime(cls.library, tiny_checkpoint, cls.limits, cls.dtype, cls.device)
 
 
 class TestFloat32(EngineContract):
@@ -106,15 +98,14 @@ def on_gpu() -> Library:
     return load_library("tensorrt")
 
 
-class TestLlm(RuntimeContract):
-    exact_batch = False
+class TestLlm(EngineContract):
+    library, limits = LLM_STAND_IN, LLM_LIMITS
     tolerance = drift = 2e-5
-    device = CPU
 
-    @pytest.fixture(scope="class")
-    @classmethod
-    def runtime(cls, tiny_checkpoint: Path) -> EngineRuntime:
-        return make_runtime(LLM_STAND_IN, tiny_checkpoint, device=cls.device)
+
+class TestLlmBfloat16(TestLlm):
+    dtype = "bfloat16"
+    tolerance = drift = 0.2
 
 
 @pytest.mark.gpu
@@ -130,26 +121,25 @@ def torch_runtime(folder: Path, limits: Limits) -> Runtime:
     return load_torch_runtime(folder, limits, device=CPU, dtype=torch.float32, threads=1)
 
 
-@pytest.mark.parametrize(("dtype", "atol"), [("float32", 2e-5), ("bfloat16", 0.2)])
-def test_a_conversation_is_the_torch_runtimes(
-    dtype: str, atol: float, tiny_checkpoint: Path
+def assert_agrees(
+    runtime: EngineRuntime, folder: Path, ends: tuple[int, ...] = (9, 10, 20)
 ) -> None:
-    found = conversation(make_runtime(LLM_STAND_IN, tiny_checkpoint, dtype=dtype))
-    assert agrees(found, conversation(torch_runtime(tiny_checkpoint, LLM_LIMITS)), atol)
+    """A sequence that is run up to these rows has the torch runtime's logits behind each step."""
+    reference, start = torch_runtime(folder, runtime.limits), 0
+    rows, table = tuple(Row(7 + i, i) for i in range(20)), (9, 4, 70, 2, 1)
+    for end in ends:
+        batch = ScheduledBatch((ScheduledSequence(rows[start:end], start, table, True),))
+        for ours, theirs in zip(runtime.forward(batch), reference.forward(batch), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-5)
+        start = end
 
 
 def test_one_sequence_at_a_time_is_served(tiny_checkpoint: Path) -> None:
     """Whose sizes the profiles leave no choice in."""
     one_sequence = dataclasses.replace(LLM_LIMITS, max_batch=1)
-    llm = make_runtime(LLM_STAND_IN, tiny_checkpoint, one_sequence)
+    assert_agrees(make_runtime(LLM_STAND_IN, tiny_checkpoint, one_sequence), tiny_checkpoint)
     one_row = dataclasses.replace(LIMITS, max_batch=1, max_step_rows=1)
-    plain = make_runtime(STAND_IN, tiny_checkpoint, one_row)
-    rows, table = tuple(Row(7 + i, i) for i in range(20)), (9, 4, 70, 2, 1)
-    for runtime, steps in ((llm, ((0, 9), (9, 10), (10, 20))), (plain, ((0, 1), (1, 2), (2, 3)))):
-        reference = torch_runtime(tiny_checkpoint, runtime.limits)
-        for start, end in steps:
-            batch = ScheduledBatch((ScheduledSequence(rows[start:end], start, table, True),))
-            assert agrees([runtime.forward(batch)], [reference.forward(batch)])
+    assert_agrees(make_runtime(STAND_IN, tiny_checkpoint, one_row), tiny_checkpoint, (1, 2, 3))
 
 
 @pytest.mark.parametrize(("shared", "of_a_branch"), [(3, 2), (4, 2), (2, 4)])
@@ -163,8 +153,7 @@ def test_layers_run_in_parts_give_what_the_network_gives(
     (tmp_path / "config.json").write_text(json.dumps(values), encoding="utf-8")
     config = ModelConfig.from_file(tmp_path / "config.json")
     save_tensors(tmp_path / FILE_NAME, make_tensors(config))
-    found = conversation(make_runtime(STAND_IN, tmp_path, LIMITS))
-    assert agrees(found, conversation(torch_runtime(tmp_path, LIMITS)))
+    assert_agrees(make_runtime(STAND_IN, tmp_path, LIMITS), tmp_path)
 
 
 def test_float32_is_not_rounded_to_tf32(
@@ -235,8 +224,6 @@ def test_the_values_are_those_of_the_contract() -> None:
         ScheduledSequence(tuple(Row(7 + i, 5) for i in range(new)), cached, (3, 1, 2), True)
         for cached, new in ((0, 3), (32, 2), (70, 1))
     ]
-    step = make_step(sequences, 4)
-    assert step.is_context.tolist() == [True, True, False]
     offsets = [[[[240, 80, 160, 0], [241, 81, 161, 1]]] * 3]
     wanted: dict[str, object] = {
         "ids": [[7, 5], [8, 5], [9, 5], [7, 5], [8, 5], [7, 5]],
@@ -256,11 +243,6 @@ def test_the_values_are_those_of_the_contract() -> None:
         "host_runtime_perf_knobs": [1] + [-1] * 15,
         "host_context_progress": [0],
     }
-    geometry = Geometry(num_layers=40, max_blocks=4, capacity=128, pool_address=1 << 40)
-    assert {name: values_of(name, step, geometry).tolist() for name in INPUTS} == wanted
-
-
-def test_the_pool_is_in_the_plugins_layout() -> None:
-    shape = pool_shape(PUBLISHED, Limits(64, 10, 1, 1, 640))
-    assert shape == (10, 40, 2, 8, 64, 128)
-    assert np.prod(shape[1:]) * 2 == 64 * 163_840  # bytes of a block in bfloat16: 160 KiB a row
+    tensors = EngineTensors(PUBLISHED, Limits(32, 4, 3, 6, 128), "bfloat16")
+    found = step_values(sequences, tensors) | constant_values(3, tensors, 1 << 40)
+    assert {name: values.tolist() for name, values in found.items()} == wanted

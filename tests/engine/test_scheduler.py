@@ -27,27 +27,35 @@ def make_scheduler(limits: Limits = LIMITS, max_waiting: int = 10) -> Scheduler:
 
 
 def make_turn(
-    prompt_rows: int = 5, max_rows: int = 10, session: str | None = None, first: int = 6
+    prompt_rows: int = 5,
+    max_rows: int = 10,
+    session: str | None = None,
+    first: int = 6,
+    visitor: str = "",
+    *,
+    moved: bool = False,
 ) -> RequestState:
-    """A turn whose prompt differs from others' by its first id."""
+    """A turn whose prompt differs from others' by its first id; one that was `moved` began
+    elsewhere."""
     rows = text_rows([first, *range(6, 5 + prompt_rows)], IDS)
-    return RequestState(
-        make_request(session=session), (Segment(tuple(rows), max_rows),), IDS, FakeDecoder(), 0.0
-    )
+    progress = Progress() if moved else None
+    request = replace(make_request(session=session), visitor=visitor, progress=progress)
+    return RequestState(request, (Segment(tuple(rows), max_rows),), IDS, FakeDecoder(), 0.0)
+
+
+def submit(scheduler: Scheduler, *turns: RequestState) -> None:
+    for turn in turns:
+        scheduler.submit(turn)
 
 
 def step(
-    scheduler: Scheduler,
-    row: Row = LETTER,
-    paused: tuple[str, ...] = (),
-    ahead_s: dict[str, float] | None = None,
+    scheduler: Scheduler, row: Row = LETTER, ahead_s: dict[str, float] | None = None
 ) -> list[Share]:
     """One step of an engine whose network always samples `row`."""
-    shares = scheduler.schedule(paused, ahead_s)
-    samples = [share.samples for share in shares]
-    for share, sampled in zip(shares, samples, strict=True):
+    shares = scheduler.schedule((), ahead_s)
+    for share in shares:
         scheduler.advance(share)
-        if sampled:
+        if share.samples:
             share.turn.append(row)
             if share.turn.sequence.finish_reason:
                 scheduler.remove(share.turn)
@@ -72,7 +80,7 @@ def test_a_turn_starts_only_when_its_worst_case_is_reserved_and_then_never_waits
     limits = replace(LIMITS, num_blocks=8, block_size=4)  # 32 rows
     scheduler = make_scheduler(limits)
     first, second = make_turn(4, 16, first=10), make_turn(4, 12, first=11)
-    scheduler.submit(first), scheduler.submit(second)
+    submit(scheduler, first, second)
     assert planned(step(scheduler)) == [(first, 4)], (
         "20 and 16 rows do not fit together, though 8 would for now"
     )
@@ -86,8 +94,7 @@ def test_a_small_turn_does_not_overtake_a_large_one():
     limits = replace(LIMITS, num_blocks=8, block_size=4)
     scheduler = make_scheduler(limits)
     turns = [make_turn(4, 12, first=10), make_turn(4, 24, first=11), make_turn(4, 2, first=12)]
-    for turn in turns:
-        scheduler.submit(turn)
+    submit(scheduler, *turns)
     started = []
     while len(started) < 3:
         started += [share.turn for share in step(scheduler) if share.turn not in started]
@@ -164,13 +171,10 @@ def test_random_load_keeps_the_rules(seed: int):
 def test_replies_that_began_elsewhere_go_first_and_of_those_the_one_with_the_least_sound_left():
     scheduler = make_scheduler(replace(LIMITS, max_batch=1))
     running, newcomer = make_turn(first=10), make_turn(first=11)
-    patient, urgent = make_turn(first=12), make_turn(first=13)
-    for turn in (patient, urgent):
-        turn.request = replace(turn.request, progress=Progress())
+    patient, urgent = make_turn(first=12, moved=True), make_turn(first=13, moved=True)
     scheduler.submit(running)
     step(scheduler)
-    for turn in (newcomer, patient, urgent):
-        scheduler.submit(turn)
+    submit(scheduler, newcomer, patient, urgent)
     ahead_s = {patient.owner: 4.0, urgent.owner: 0.5}
     order = []
     for turn in (running, urgent, patient, newcomer):
@@ -184,10 +188,9 @@ def test_replies_that_began_elsewhere_go_first_and_of_those_the_one_with_the_lea
 TWO = replace(LIMITS, max_batch=2)
 
 
-def readings(scheduler, count: int = 2) -> list[RequestState]:
-    turns = [make_turn(3, 60, first=10 + i) for i in range(count)]
-    for turn in turns:
-        scheduler.submit(turn)
+def readings(scheduler: Scheduler) -> list[RequestState]:
+    turns = [make_turn(3, 60, first=10 + i) for i in range(2)]
+    submit(scheduler, *turns)
     step(scheduler)
     assert scheduler.running == turns
     return turns
@@ -222,10 +225,9 @@ def test_a_newcomer_waits_while_everybody_is_short_of_sound():
 
 def test_as_many_again_are_let_in_at_the_most():
     scheduler = make_scheduler(TWO)
-    turns = readings(scheduler)
-    for first in range(20, 26):
-        turns.append(make_turn(first=first))
-        scheduler.submit(turns[-1])
+    newcomers = [make_turn(first=first) for first in range(20, 26)]
+    turns = [*readings(scheduler), *newcomers]
+    submit(scheduler, *newcomers)
     for _ in range(10):
         assert len(run(scheduler, dict.fromkeys(turns, 60.0))) <= 2
         scheduler.blocks.check_integrity()
@@ -244,64 +246,56 @@ def test_those_who_are_short_alike_take_turns():
     assert [b - a for a, b in zip(before, after, strict=True)] == [20, 20, 20]
 
 
-def by(visitor: str, first: int) -> RequestState:
-    turn = make_turn(first=first)
-    turn.request = replace(turn.request, visitor=visitor)
-    return turn
+def crowd(count: int) -> list[RequestState]:
+    """Turns of one visitor."""
+    return [make_turn(first=10 + i, visitor="crowd") for i in range(count)]
 
 
 def test_the_visitor_with_the_fewest_running_goes_first():
     scheduler = make_scheduler(TWO)
-    crowd = [by("crowd", 10 + i) for i in range(4)]
-    for turn in crowd:
-        scheduler.submit(turn)
+    many = crowd(4)
+    submit(scheduler, *many)
     step(scheduler)
-    scheduler.submit(other := by("other", 30))
-    scheduler.remove(crowd[0])
+    scheduler.submit(other := make_turn(first=30, visitor="other"))
+    scheduler.remove(many[0])
     assert other in [share.turn for share in step(scheduler, END)]
 
 
 def test_a_full_queue_makes_room_for_a_visitor_who_has_fewer_in_it():
     scheduler = make_scheduler(TWO, max_waiting=1)
-    crowd = [by("crowd", 10 + i) for i in range(3)]
-    for turn in crowd:
-        scheduler.submit(turn)
-    other, another = by("other", 30), by("crowd", 31)
+    *many, another = crowd(4)
+    submit(scheduler, *many)
+    other = make_turn(first=30, visitor="other")
     assert scheduler.crowded_out_by(another) is None
     with pytest.raises(BusyError):
         scheduler.submit(another)
-    assert scheduler.crowded_out_by(other) is crowd[-1]
-    scheduler.remove(crowd[-1])
+    assert scheduler.crowded_out_by(other) is many[-1]
+    scheduler.remove(many[-1])
     scheduler.submit(other)
     assert other in scheduler.waiting
 
 
 def test_a_reply_that_is_half_spoken_leaves_the_queue_for_nobody():
     scheduler = make_scheduler(TWO, max_waiting=2)
-    first, second, *spoken = (by("crowd", 10 + i) for i in range(4))
-    for turn in spoken:
-        turn.request = replace(turn.request, progress=Progress())
-    for turn in (first, second, *spoken):
-        scheduler.submit(turn)
-    other = by("other", 30)
+    spoken = [make_turn(first=20 + i, visitor="crowd", moved=True) for i in range(2)]
+    first, second = crowd(2)
+    submit(scheduler, first, second, *spoken)
+    other = make_turn(first=30, visitor="other")
     assert scheduler.crowded_out_by(other) is second
     scheduler.remove(second)
-    scheduler.submit(by("somebody", 31))
+    scheduler.submit(make_turn(first=31, visitor="somebody"))
     assert scheduler.crowded_out_by(other) is None, "the crowd has one of its own in the queue"
 
 
 def test_a_reply_that_began_elsewhere_waits_for_nobody_who_runs():
     """All share the steps from then on; a new reply waits for somebody to be far ahead."""
     scheduler = make_scheduler(TWO)
-    running = [by("crowd", 10 + i) for i in range(2)]
-    new, moved = by("new", 30), by("moved", 31)
-    moved.request = replace(moved.request, progress=Progress())
-    for turn in running:
-        scheduler.submit(turn)
+    running = crowd(2)
+    new, moved = make_turn(first=30, visitor="new"), make_turn(first=31, moved=True)
+    submit(scheduler, *running)
     ahead_s = dict.fromkeys((turn.owner for turn in (*running, moved)), 0.5)
     step(scheduler, ahead_s=ahead_s)
-    for turn in (new, moved):
-        scheduler.submit(turn)
+    submit(scheduler, new, moved)
     served = Counter(
         share.turn.owner for _ in range(6) for share in step(scheduler, ahead_s=ahead_s)
     )
@@ -311,11 +305,9 @@ def test_a_reply_that_began_elsewhere_waits_for_nobody_who_runs():
 
 def test_a_full_queue_takes_a_reply_that_began_elsewhere_and_nobody_leaves_for_it():
     scheduler = make_scheduler(TWO, max_waiting=2)
-    for i in range(4):
-        scheduler.submit(by("crowd", 10 + i))
-    moved = by("other", 30)
-    moved.request = replace(moved.request, progress=Progress())
+    submit(scheduler, *crowd(4))
+    moved = make_turn(first=30, visitor="other", moved=True)
     assert scheduler.crowded_out_by(moved) is None
     assert scheduler.submit(moved) is None and moved in scheduler.waiting
     with pytest.raises(BusyError):
-        scheduler.submit(by("other", 31))
+        scheduler.submit(make_turn(first=31, visitor="other"))

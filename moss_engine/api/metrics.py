@@ -83,15 +83,15 @@ def meanings() -> dict[str, str]:
 
 
 class Timeline(NamedTuple):
-    """What `fold` remembers of the events so far; times in seconds of the events' clock. The last
-    three are sums over the codec's runs that made the reply's sound.
+    """What `fold` remembers of the events so far; times in seconds of the events' clock, which
+    begins when the request is accepted. The last three are sums over the codec's runs that made the
+    reply's sound.
 
     A named tuple, which is renewed ten times as fast as a frozen dataclass: that happens for every
     row of every reply.
     """
 
     now_s: float = 0.0
-    accepted_s: float | None = None
     started_s: float | None = None
     first_row_s: float | None = None
     last_row_s: float | None = None
@@ -120,7 +120,7 @@ def fold(timeline: Timeline, event: Event) -> Timeline:
         return _fold_row(timeline, event)
     timeline = timeline._replace(now_s=event.time_s, num_rows=event.num_rows)
     if isinstance(event, Accepted):
-        return timeline._replace(accepted_s=event.time_s, num_prompt_rows=event.num_prompt_rows)
+        return timeline._replace(num_prompt_rows=event.num_prompt_rows)
     if isinstance(event, Started):
         rows = event.num_prompt_rows
         return timeline._replace(
@@ -177,17 +177,15 @@ def _runs_dry_s(timeline: Timeline) -> float:
 
 def measure(timeline: Timeline, now_s: float | None = None) -> RequestMetrics:
     """The figures at `now_s` of the events' clock (default: the last event's time)."""
-    now_s, runs = timeline.now_s if now_s is None else now_s, timeline.codec_runs
+    now_s = timeline.now_s if now_s is None else now_s
     return RequestMetrics(
-        queue_wait_ms=_ms(timeline.accepted_s, timeline.started_s),
-        prefill_ms=_ms(timeline.started_s, timeline.first_row_s),
-        first_row_ms=_ms(timeline.accepted_s, timeline.first_row_s),
-        ttfa_ms=_ms(timeline.accepted_s, timeline.first_pcm_s),
-        text_rows_per_s=timeline.text_rows / timeline.text_s if timeline.text_s else None,
-        audio_rows_per_s=timeline.audio_rows / timeline.audio_row_s
-        if timeline.audio_row_s
-        else None,
-        rtf=_rtf(timeline),
+        queue_wait_ms=_ms(timeline.started_s),
+        prefill_ms=_ms(timeline.first_row_s, timeline.started_s),
+        first_row_ms=_ms(timeline.first_row_s),
+        ttfa_ms=_ms(timeline.first_pcm_s),
+        text_rows_per_s=_per(timeline.text_rows, timeline.text_s),
+        audio_rows_per_s=_per(timeline.audio_rows, timeline.audio_row_s),
+        rtf=_per((timeline.last_pcm_s or 0.0) - timeline.pcm_held_s, timeline.audio_s),
         audio_s=timeline.audio_s,
         buffered_s=max(0.0, _runs_dry_s(timeline) - now_s)
         if timeline.first_pcm_s is not None
@@ -197,17 +195,14 @@ def measure(timeline: Timeline, now_s: float | None = None) -> RequestMetrics:
         num_rows=timeline.num_rows,
         num_prompt_rows=timeline.num_prompt_rows,
         num_cached_rows=timeline.num_cached_rows,
-        codec_ms=timeline.codec_s / runs * 1000 if runs else None,
-        codec_replies=timeline.codec_replies / runs if runs else None,
+        codec_ms=_per(timeline.codec_s * 1000, timeline.codec_runs),
+        codec_replies=_per(timeline.codec_replies, timeline.codec_runs),
     )
 
 
-def _ms(start_s: float | None, end_s: float | None) -> float | None:
+def _ms(end_s: float | None, start_s: float | None = 0.0) -> float | None:
     return None if start_s is None or end_s is None else (end_s - start_s) * 1000
 
 
-def _rtf(timeline: Timeline) -> float | None:
-    if timeline.accepted_s is None or timeline.last_pcm_s is None or not timeline.audio_s:
-        return None
-    working_s = timeline.last_pcm_s - timeline.accepted_s - timeline.pcm_held_s
-    return working_s / timeline.audio_s
+def _per(amount: float, of: float) -> float | None:
+    return amount / of if of else None

@@ -214,7 +214,7 @@ class Turn(Answered):
         """When each stage was reached, in seconds since the request was accepted; what came before
         that is negative."""
         timeline = self.timeline
-        if timeline.accepted_s is None or self.accepted_s is None:
+        if self.accepted_s is None:
             return {}
         listened_s = None if isinstance(self.asked, str) else self.asked.listened_s
         said_s, understood_s = listened_s or (None, None)
@@ -229,9 +229,7 @@ class Turn(Answered):
             **{name: at_s - self.accepted_s for name, at_s in before.items() if at_s is not None},
             "accepted": 0.0,
             **self.thought,
-            **{
-                name: at_s - timeline.accepted_s for name, at_s in times.items() if at_s is not None
-            },
+            **{name: at_s for name, at_s in times.items() if at_s is not None},
         }
 
     def message(self, pool: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -30,19 +30,19 @@ def folded(events: list[Event]) -> Timeline:
     return reduce(fold, events, Timeline())
 
 
-START = [Accepted("r", 10.0, 0, 40), Started("r", 10.5, 0, 16)]
+START = [Accepted("r", 0.0, 0, 40), Started("r", 0.5, 0, 16)]
 ROWS = [
-    row(10.75, 1, Modality.TEXT),
-    row(10.85, 2, Modality.TEXT),
-    row(11.05, 3, Modality.AUDIO),
-    row(11.10, 4, Modality.AUDIO),
-    row(11.25, 5, Modality.AUDIO),
+    row(0.75, 1, Modality.TEXT),
+    row(0.85, 2, Modality.TEXT),
+    row(1.05, 3, Modality.AUDIO),
+    row(1.10, 4, Modality.AUDIO),
+    row(1.25, 5, Modality.AUDIO),
 ]
 
 
 def test_every_figure_of_a_reply():
-    end = Finished("r", 12.1, 5, FinishReason.STOP, ())
-    figures = measure(folded([*START, *ROWS, chunk(11.5, 1.0), chunk(12.0, 1.0), end]))
+    end = Finished("r", 2.1, 5, FinishReason.STOP, ())
+    figures = measure(folded([*START, *ROWS, chunk(1.5, 1.0), chunk(2.0, 1.0), end]))
     assert figures == RequestMetrics(
         queue_wait_ms=pytest.approx(500),
         prefill_ms=pytest.approx(250),
@@ -50,9 +50,9 @@ def test_every_figure_of_a_reply():
         ttfa_ms=pytest.approx(1500),
         text_rows_per_s=pytest.approx(1 / 0.1),
         audio_rows_per_s=pytest.approx(3 / 0.4),
-        rtf=pytest.approx((12.0 - 10.0) / 2.0),
+        rtf=pytest.approx(2.0 / 2.0),
         audio_s=2.0,
-        buffered_s=pytest.approx(11.5 + 2.0 - 12.1),
+        buffered_s=pytest.approx(1.5 + 2.0 - 2.1),
         underruns=0,
         stalled_ms=0.0,
         num_rows=5,
@@ -79,9 +79,9 @@ def test_a_figure_is_none_until_it_is_known():
 
 
 def test_underruns_stop_the_listeners_clock():
-    # 1 s of audio at 11 runs dry at 12; the next comes at 12.3 and lasts to 13.3; the third, at
-    # 13.4, is late again.
-    figures = measure(folded([*START, chunk(11.0, 1.0), chunk(12.3, 1.0), chunk(13.4, 0.5)]))
+    # 1 s of audio at 1 runs dry at 2; the next comes at 2.3 and lasts to 3.3; the third, at 3.4, is
+    # late again.
+    figures = measure(folded([*START, chunk(1.0, 1.0), chunk(2.3, 1.0), chunk(3.4, 0.5)]))
     assert figures.underruns == 2
     assert figures.stalled_ms == pytest.approx(400)
     assert figures.buffered_s == pytest.approx(0.5)
@@ -90,12 +90,12 @@ def test_underruns_stop_the_listeners_clock():
 def test_pauses_for_a_listener_far_behind_are_no_working_time():
     """Eight seconds of sound in two of work, the rest waiting: as fast as without the wait."""
     rows = [
-        Sampled("r", 10.5 + 0.1 * i + held_s, i + 1, Row(0, 0), Modality.AUDIO, held_s)
+        Sampled("r", 0.5 + 0.1 * i + held_s, i + 1, Row(0, 0), Modality.AUDIO, held_s)
         for i, held_s in enumerate([0.0, 0.0, 2.0, 5.0])
     ]
     sound = [
         AudioChunk("r", time_s, 5, np.zeros(4000, np.float32), 0, 1000, held_s)
-        for time_s, held_s in ((11.0, 0.0), (17.0, 5.0))
+        for time_s, held_s in ((1.0, 0.0), (7.0, 5.0))
     ]
     figures = measure(folded([*START, *rows, *sound]))
     assert figures.rtf == pytest.approx(2.0 / 8.0)
@@ -105,7 +105,7 @@ def test_pauses_for_a_listener_far_behind_are_no_working_time():
 def test_the_codec_s_figures_are_averages_over_its_runs():
     alone, shared = CodecRun(0.010, 1), CodecRun(0.030, 3)
     figures = measure(
-        folded([*START, *(replace(chunk(11.5, 1.0), codec=run) for run in (alone, shared))])
+        folded([*START, *(replace(chunk(1.5, 1.0), codec=run) for run in (alone, shared))])
     )
     assert (figures.codec_ms, figures.codec_replies) == (pytest.approx(20), 2)
-    assert measure(folded([*START, chunk(11.5, 1.0)])).codec_ms is None
+    assert measure(folded([*START, chunk(1.5, 1.0)])).codec_ms is None

@@ -46,14 +46,14 @@ from tests.fakes import (
 )
 
 
-def make_engine(runtime: FakeRuntime, clock: Clock | None = None, **options: float) -> Engine:
-    return Engine(
-        runtime,
-        FakeProcessor(),
-        EngineConfig(**options),
-        samples_per_code=960,
-        clock=clock or Clock(),
-    )
+def make_engine(
+    runtime: FakeRuntime,
+    clock: Clock | None = None,
+    processor: FakeProcessor | None = None,
+    **options: float,
+) -> Engine:
+    config, clock = EngineConfig(**options), clock or Clock()
+    return Engine(runtime, processor or FakeProcessor(), config, samples_per_code=960, clock=clock)
 
 
 def run(engine: Engine, steps: int = 500) -> dict[str, list[Event]]:
@@ -317,20 +317,19 @@ def words_of(prompt: tuple[Row, ...]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(word) for word in text.split())
 
 
-def reader(runtime: FakeRuntime) -> Engine:
-    return Engine(runtime, Reader(), EngineConfig(), samples_per_code=960)
+ROOMY = replace(LIMITS, num_blocks=400, max_seq_len=900)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_bound_reply_writes_its_words_and_speaks_between_them(seed: int):
     """By a network that would write anything, in every segment, beside replies that are free."""
-    runtime = FakeRuntime(noisy, replace(LIMITS, num_blocks=400, max_seq_len=900))
     asked = [
         make_request("to be or\nnot", mode="lines", channel=WARM, max_rows=600, seed=seed),
         make_request("? free", mode="lines", channel=WARM, max_rows=60, seed=seed),
         make_request("read this aloud", mode="lines", channel=WARM, max_rows=600, seed=seed),
     ]
-    first, free, second = serve(reader(runtime), *asked)
+    reader = make_engine(FakeRuntime(noisy, ROOMY), processor=Reader())
+    first, free, second = serve(reader, *asked)
     for events, words in ((first, "to be or not"), (second, "read this aloud")):
         rows = events[-1].rows
         assert events[-1].reason is FinishReason.STOP
@@ -342,37 +341,26 @@ def test_a_bound_reply_writes_its_words_and_speaks_between_them(seed: int):
                 assert rows[place - 1].text > IDS.text_pad, "a span begins behind a word"
             if row.text == IDS.im_end:
                 assert rows[place - 1] == Row(PAD, IDS.eosp), "and the end behind a span"
-    (alone,) = serve(
-        Engine(FakeRuntime(noisy), FakeProcessor(), EngineConfig(), samples_per_code=960), asked[1]
-    )
+    (alone,) = serve(make_engine(FakeRuntime(noisy)), asked[1])
     assert free[-1].rows == alone[-1].rows, "replies without bound words are as ever"
 
 
-def test_a_runtime_gets_as_many_of_them_as_it_runs_like_one():
-    """One at a time where it says nothing of several."""
-    limits = replace(LIMITS, num_blocks=400, max_seq_len=900)
-    found = {}
-    for few_rows in (1, 3):
-        runtime = FakeRuntime(noisy, limits)
-        runtime.few_rows = few_rows
-        request = make_request("abcdefgh", mode="lines", channel=WARM, max_rows=600)
-        (events,) = serve(reader(runtime), request)
-        assert [row.text for row in events[-1].rows[:8]] == list(b"abcdefgh")
-        found[few_rows] = max(len(batch.sequences[0].rows) for batch in runtime.batches[1:])
-    assert found == {1: 1, 3: 3}
-
-
-def test_known_rows_are_run_again_as_many_at_a_time_as_the_runtime_runs_like_one():
-    found = {}
+def test_a_runtime_gets_as_many_bound_or_known_rows_at_a_time_as_it_runs_like_one():
+    """One where it says nothing of several."""
+    bound, known = {}, {}
     for few_rows in (1, 8):
-        runtime = FakeRuntime(noisy, replace(LIMITS, num_blocks=400, max_seq_len=900))
+        runtime = FakeRuntime(noisy, ROOMY)
         runtime.few_rows = few_rows
+        reader = make_engine(runtime, processor=Reader())
         request = make_request("abcdefgh", mode="lines", channel=WARM, max_rows=600)
-        (events,) = serve(engine := reader(runtime), request)
-        rows, engine._replays = events[-1].rows, True
+        (events,) = serve(reader, request)
+        rows, reader._replays = events[-1].rows, True
+        assert [row.text for row in rows[:8]] == list(b"abcdefgh")
+        bound[few_rows] = max(len(batch.sequences[0].rows) for batch in runtime.batches[1:])
         runtime.batches.clear()
-        known = replace(request, request_id="again", progress=Progress(rows[:-1]))
-        (rest,) = serve(engine, known)
+        again = replace(request, request_id="again", progress=Progress(rows[:-1]))
+        (rest,) = serve(reader, again)
         assert rest[-1].rows == rows
-        found[few_rows] = len(runtime.batches), len(rows)
-    assert found[1] == (len(rows), len(rows)) and found[8][0] <= 2 + len(rows) // 8
+        known[few_rows] = len(runtime.batches)
+    assert bound == {1: 1, 8: 8}
+    assert known[1] == len(rows) and known[8] <= 2 + len(rows) // 8

@@ -249,7 +249,7 @@ class Engine:
     def _append(self, turn: RequestState, row: Row) -> None:
         modality, now_s = turn.sequence.modality, self._elapsed_s(turn)
         replayed, num_codes = bool(turn.to_replay), turn.num_codes
-        text = turn.replay() if replayed else turn.append(row)
+        text = turn.append(row)
         num_rows, ends = len(turn.reply_rows), turn.sequence.finish_reason is not None
         goes_on = ends and turn.next_segment()
         if not replayed:

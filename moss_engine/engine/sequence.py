@@ -202,15 +202,12 @@ class RequestState:
         return max(segment.max_total_rows for segment in self.segments)
 
     def append(self, row: Row) -> str:
-        """Append a sampled or bound row; returns the text that it completes."""
+        """Append a sampled or bound row, or in its place the next one of those to be replayed;
+        returns the text that it completes."""
+        if self.to_replay:
+            return self._restore(self.to_replay.popleft())
         modality = self.sequence.modality
         self.sequence.append(row)
-        return self._note(row, modality)
-
-    def replay(self) -> str:
-        """Append the next row of those to be replayed; returns the text that it completes."""
-        modality, row = self.sequence.modality, self.to_replay.popleft()
-        self.sequence.restore(row)
         return self._note(row, modality)
 
     def row_without_draw(self, most_pending: int) -> Row | None:
@@ -230,12 +227,15 @@ class RequestState:
         for row in rows:
             if self.is_complete:
                 raise InputError("The reply to be continued is not one to this request; ask anew.")
-            modality = self.sequence.modality
-            self.sequence.restore(row)
-            text += self._note(row, modality)
+            text += self._restore(row)
             if self.sequence.finish_reason is not None:
                 self.is_complete = not self.next_segment()
         return text
+
+    def _restore(self, row: Row) -> str:
+        modality = self.sequence.modality
+        self.sequence.restore(row)
+        return self._note(row, modality)
 
     def _note(self, row: Row, modality: Modality) -> str:
         self.reply_rows.append(row)

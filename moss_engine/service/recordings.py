@@ -137,12 +137,11 @@ def _resample(wave: np.ndarray, sample_rate_hz: int) -> np.ndarray:
 
 
 class ClonedVoices:
-    """Used from any thread."""
+    """Used by one thread at a time."""
 
     def __init__(self, cloner: VoiceCloner):
         self._cloner = cloner
         self._names: dict[str, str] = {}
-        self._lock = threading.RLock()
 
     def add(
         self, session_id: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]
@@ -152,21 +151,18 @@ class ClonedVoices:
         Raises AudioEmptyError and AudioLongError for its length, BusyError while many sessions have
         a voice.
         """
-        with self._lock:
-            if session_id not in self._names and len(self._names) >= MAX_VOICES:
-                raise BusyError(
-                    "Many visitors speak with their own voice here; choose another voice or come "
-                    "back later."
-                )
-            name = f"own {secrets.token_hex(8)}"
-            advice = self._cloner.add(name, wave, sample_rate_hz, codes)
-            self.remove(session_id)
-            self._names[session_id] = name
+        if session_id not in self._names and len(self._names) >= MAX_VOICES:
+            raise BusyError(
+                "Many visitors speak with their own voice here; choose another voice or come back "
+                "later."
+            )
+        name = f"own {secrets.token_hex(8)}"
+        advice = self._cloner.add(name, wave, sample_rate_hz, codes)
+        self.remove(session_id)
+        self._names[session_id] = name
         return ClonedVoice(name, advice)
 
     def remove(self, session_id: str) -> None:
         """Forget the session's voice, if it has one."""
-        with self._lock:
-            name = self._names.pop(session_id, None)
-            if name is not None:
-                self._cloner.remove(name)
+        if name := self._names.pop(session_id, None):
+            self._cloner.remove(name)

@@ -104,8 +104,7 @@ class OpenReplies(Generic[Reply]):
     def __init__(self) -> None:
         self.accepting = False
         self._replies: dict[str, Reply] = {}
-        # Guards all of the above.
-        self._changed = threading.Condition(threading.RLock())
+        self._changed = threading.Condition()  # guards all of the above
 
     def add(self, reply: Reply) -> None:
         """Raises ShuttingDownError, or ParameterError for an id that is in use."""

@@ -49,7 +49,6 @@ from moss_engine.endpoints.realtime.wire import (
     Wire,
     event_id_of,
     samples_of,
-    whole_samples,
 )
 from moss_engine.endpoints.replies import SEND_S
 from moss_engine.endpoints.server import Server
@@ -209,7 +208,7 @@ class Connection:
             await self._emit("input_audio_buffer.cleared")
             return
         if self._decoder is not None:
-            await self._listening.hear(self._decoder.flush())
+            await self._listening.hear(self._decoder.push(b"", last=True))
         await self._listening.commit()
 
     async def _change_items(self, event: Any) -> None:
@@ -246,8 +245,7 @@ class Connection:
         if session.finding != before.finding:
             self._listening.find(detector)
         if session.hears_as != before.hears_as:
-            law = LAWS.get(session.hears_as)
-            self._decoder = Decoder(law, RATE_HZ) if law else None
+            self._decoder = self._open_decoder()
         if session.idle_s is not None and self._idling is None:
             self._idling = asyncio.create_task(self._ask_when_idle())
         info = self._server.info
@@ -255,6 +253,11 @@ class Connection:
         await self._emit(told, session=value, **warning(ignored))
         for error in refused:
             await self._refuse(error, event_id)
+
+    def _open_decoder(self) -> Decoder | None:
+        """Of what the session hears; None for PCM."""
+        law = LAWS.get(self._responses.session.hears_as)
+        return Decoder(law, RATE_HZ) if law else None
 
     async def _ask_when_idle(self) -> None:
         """After the session's `idle_s` of silence behind an answer somebody is asked for a word."""
@@ -358,8 +361,7 @@ class Connection:
                 raise ApiError(400, "An item holds one recording; send several items.",
                                "invalid_value", param="item.content")  # fmt: skip
             audio = said.content[0].audio  # type: ignore[union-attr]
-            law = LAWS.get(self._responses.session.hears_as)
-            pcm = await beside_if_large(whole_samples, audio, law)
+            pcm = await beside_if_large(samples_of, audio, self._open_decoder(), True)
             await self._listening.add(pcm, Item(name, said.role, True), after)
             return
         text = "\n".join(part.text for part in said.content)  # type: ignore[union-attr]

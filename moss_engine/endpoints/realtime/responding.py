@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import aclosing
 from typing import Any
 
+import numpy as np
+
 from moss_engine.api.errors import MossError
 from moss_engine.api.events import (
     AudioChunk,
@@ -254,7 +256,7 @@ class Answer:
         """The item is told once more as a whole."""
         if self._session.speaks:
             if self._encoder is not None and not self.cancelled:
-                await self._sound(self._encoder.flush())
+                await self._sound(self._encoder.push(np.empty(0, np.int16), last=True))
             transcript = self.item.transcript
             timed = self.item.timed(self._server.info.sample_rate_hz)
             told = {"transcript": transcript, "words": list(map(word_value, timed))}

@@ -29,7 +29,7 @@ FORMATS: dict[str, dict[str, Any]] = {
     "audio/pcmu": {"type": "audio/pcmu"},
     "audio/pcma": {"type": "audio/pcma"},
 }
-LAWS: dict[str, Law] = {"audio/pcmu": "mu", "audio/pcma": "a"}
+LAWS: dict[str, Law] = {"audio/pcmu": "ULAW", "audio/pcma": "ALAW"}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from moss_engine.api.errors import AudioFormatError
-from moss_engine.audio.g711 import Decoder, Law
+from moss_engine.audio.g711 import Decoder
 from moss_engine.audio.rate import FROM_HZ
 from moss_engine.endpoints.sound import from_base64
 
@@ -88,20 +88,12 @@ def _earlier(value: Any) -> Any:
     return {**told, "type": EARLIER_PARTS[kind]} if kind in EARLIER_PARTS else told
 
 
-def whole_samples(data: str, law: Law | None) -> np.ndarray:
-    """base64 of a whole recording -> int16 [n] at `RATE_HZ`; raises AudioFormatError."""
-    if law is None:
-        return samples_of(data, None)
-    decoder = Decoder(law, RATE_HZ)
-    return np.concatenate([samples_of(data, decoder), decoder.flush()])
-
-
-def samples_of(data: str, decoder: Decoder | None) -> np.ndarray:
+def samples_of(data: str, decoder: Decoder | None, last: bool = False) -> np.ndarray:
     """base64 of what a decoder takes, or else of 16-bit little-endian PCM at `RATE_HZ`, -> int16
-    [n] at `RATE_HZ`; raises AudioFormatError."""
+    [n] at `RATE_HZ`; `last`: nothing follows. Raises AudioFormatError."""
     raw = from_base64(data)
     if decoder is not None:
-        return decoder.push(raw)
+        return decoder.push(raw, last=last)
     if len(raw) % 2:
         raise AudioFormatError("The audio is no base64 of 16-bit samples; send pcm16 at 24 kHz.")
     return np.frombuffer(raw, "<i2").astype(np.int16)

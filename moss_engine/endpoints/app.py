@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -17,30 +17,23 @@ from starlette.routing import Route, WebSocketRoute
 
 from moss_engine.api.errors import MossError
 from moss_engine.endpoints.access import Caller
-from moss_engine.endpoints.bodies import MAX_SOUND_BYTES, read_json
+from moss_engine.endpoints.bodies import MAX_JSON_BYTES, MAX_SOUND_BYTES, Body, read_json
 from moss_engine.endpoints.chat import ChatBody, complete
 from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.figures import MEDIA_TYPE
 from moss_engine.endpoints.memory import Memory
-from moss_engine.endpoints.openapi import EVENTS, FORM, JSON, SDP, Operation, document, form_of
 from moss_engine.endpoints.realtime.client_secrets import SecretBody, issue
 from moss_engine.endpoints.realtime.connection import converse
 from moss_engine.endpoints.replies import IGNORED
 from moss_engine.endpoints.responses import ResponsesBody, respond
 from moss_engine.endpoints.server import Server
-from moss_engine.endpoints.sound import MEDIA_TYPES
 from moss_engine.endpoints.speech import SpeechBody, speak
 from moss_engine.endpoints.tool import open_tool
-from moss_engine.endpoints.transcription import TranscriptionBody, transcribe
-
-PREFIX = "/v1/"
-TOOL_PATH = "/mcp"
-TEXT = {"type": "string"}
-OFFER = {"type": "object", "properties": {"sdp": TEXT, "session": TEXT}, "required": ["sdp"]}
+from moss_engine.endpoints.transcription import transcribe
 
 
 def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = ()) -> Starlette:
-    """Answers everything under `PREFIX`, and /metrics; what is not there is refused in OpenAI's
+    """Answers everything under /v1/, and /metrics; what is not there is refused in OpenAI's
     shape, too. `tool`: also /mcp, which raises as `open_tool` does. Pages of `origins` may read the
     answers.
     """
@@ -52,9 +45,6 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
     async def model(request: Request, caller: Caller) -> Response:
         server.check_model(request.path_params["model"])
         return JSONResponse(_model(server.model, begun_s))
-
-    async def openapi(request: Request, caller: Caller) -> Response:
-        return JSONResponse(told())
 
     async def voices(request: Request, caller: Caller) -> Response:
         return JSONResponse({"object": "list", "data": _voices(server)})
@@ -82,52 +72,29 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         text = server.figures.text(server.info, server.model, stats)
         return Response(text, media_type=MEDIA_TYPE)
 
-    told = cache(lambda: document(operations))
-    operations = [
-        Operation("get", f"{PREFIX}models", "The model that is here", models),
-        Operation("get", f"{PREFIX}models/{{model:path}}", "The model that a name means", model),
-        Operation("get", f"{PREFIX}audio/voices", "The voices that are here", voices),
-        Operation("get", f"{PREFIX}openapi.json", "This document", openapi),
-        Operation(
-            "post", f"{PREFIX}audio/speech", "A text becomes a sound file or a stream",
-            partial(speak, server), SpeechBody, (*MEDIA_TYPES.values(), EVENTS),
-        ),
-        Operation(
-            "post", f"{PREFIX}audio/transcriptions", "A sound file becomes its words",
-            transcription, {FORM: form_of(TranscriptionBody, "file", "timestamp_granularities")},
-            (JSON, "text/plain", "text/vtt", EVENTS),
-        ),
-        Operation(
-            "post", f"{PREFIX}chat/completions", "A conversation is answered in text or speech",
-            partial(complete, server, Memory()), ChatBody, (JSON, EVENTS), limit=MAX_SOUND_BYTES,
-        ),
-        Operation(
-            "post", f"{PREFIX}responses", "A conversation is answered in text",
-            partial(respond, server), ResponsesBody, (JSON, EVENTS),
-        ),
-        Operation(
-            "post", f"{PREFIX}realtime/client_secrets", "A short-lived key for a page",
-            partial(issue, server), SecretBody,
-        ),
-        Operation(
-            "post", f"{PREFIX}realtime/calls", "An offer of WebRTC is answered", None,
-            {SDP: TEXT, FORM: OFFER}, (SDP,), "201",
-        ),
-    ]  # fmt: skip
-    routed = [one for one in operations if one.endpoint]
-    if tool:
-        routed.append(Operation("post", TOOL_PATH, "", open_tool(server)))
     refused = _refusing(server)
+    get, post, route = ["GET"], ["POST"], partial(_route, server)
     return Starlette(
         routes=[
-            *(_route(server, operation) for operation in routed),
-            Route(f"{PREFIX}realtime/calls", call, methods=["POST"]),
-            WebSocketRoute(f"{PREFIX}realtime", partial(converse, server)),
+            route("/v1/models", get, models),
+            route("/v1/models/{model:path}", get, model),
+            route("/v1/audio/voices", get, voices),
+            route("/v1/audio/speech", post, partial(speak, server), SpeechBody),
+            route("/v1/audio/transcriptions", post, transcription),
+            route(
+                "/v1/chat/completions", post, partial(complete, server, Memory()), ChatBody,
+                MAX_SOUND_BYTES,
+            ),
+            route("/v1/responses", post, partial(respond, server), ResponsesBody),
+            route("/v1/realtime/client_secrets", post, partial(issue, server), SecretBody),
+            *([route("/mcp", post, open_tool(server))] if tool else ()),
+            Route("/v1/realtime/calls", call, methods=post),
+            WebSocketRoute("/v1/realtime", partial(converse, server)),
             Route("/metrics", metrics),
         ],
         exception_handlers={ApiError: refused, MossError: refused, HTTPException: refused},
         middleware=[_for_pages_of(origins)] if origins else None,
-    )
+    )  # fmt: skip
 
 
 def _for_pages_of(origins: tuple[str, ...]) -> Middleware:
@@ -143,19 +110,24 @@ def _for_pages_of(origins: tuple[str, ...]) -> Middleware:
     )
 
 
-def _route(server: Server, operation: Operation) -> Route:
-    """A route for those who may call."""
-    endpoint, kind = operation.endpoint, operation.body
-    assert endpoint is not None
+def _route(
+    server: Server,
+    path: str,
+    methods: list[str],
+    endpoint: Callable[[Any, Caller], Awaitable[Response]],
+    kind: type[Body] | None = None,
+    limit: int = MAX_JSON_BYTES,
+) -> Route:
+    """For those who may call: `endpoint` answers them by a body of a `kind`, JSON of `limit` bytes
+    at most, or else by the request."""
 
     async def answer(request: Request) -> Response:
         caller = server.access.caller(request.scope)  # type: ignore[arg-type]
         caller.call()
-        if not isinstance(kind, type):
-            return await endpoint(request, caller)
-        return await endpoint(await read_json(request, kind, operation.limit), caller)
+        asked = request if kind is None else await read_json(request, kind, limit)
+        return await endpoint(asked, caller)
 
-    return Route(operation.path, answer, methods=[operation.method])
+    return Route(path, answer, methods=methods)
 
 
 def _model(name: str, begun_s: int) -> dict[str, Any]:

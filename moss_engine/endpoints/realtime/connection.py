@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -20,14 +19,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from moss_engine.api.errors import MossError
 from moss_engine.api.request import Message, Text, ToolCall
 from moss_engine.audio.g711 import Decoder
-from moss_engine.endpoints import access
-from moss_engine.endpoints.access import Caller
+from moss_engine.endpoints.access import MAX_HELD, Caller
 from moss_engine.endpoints.bodies import beside_if_large, joined, without_effect
 from moss_engine.endpoints.errors import ApiError, of_moss, of_validation
 from moss_engine.endpoints.realtime.conversation import Conversation, Item, typed
 from moss_engine.endpoints.realtime.fields import (
-    BufferAppend,
-    BufferCommand,
     CallFields,
     ItemCreate,
     ItemTruncate,
@@ -53,12 +49,10 @@ from moss_engine.endpoints.realtime.wire import (
 from moss_engine.endpoints.replies import SEND_S
 from moss_engine.endpoints.server import Server
 
-MAX_HELD = 16 << 20
-"""Characters of a client's events that may wait for the ones before them."""
 MAX_SETTINGS = 512 * 1024
 """Characters of an event that sets something, which is read several times."""
 MAX_WAITING = 256
-"""Of those events, however small they are."""
+"""Events of a client that wait for the ones before them, however small they are."""
 READ_AGAIN_S = 0.02
 KINDS = {
     "system": ({"input_text"},),
@@ -86,10 +80,7 @@ class Connection:
         session = first_session(server, f"sess_{secrets.token_hex(12)}")
         self._responses = Responses(server, caller, wire, self._talk, self._emit, session)
         self._listening = Listening(self._responses)
-        self._said: deque[str | bytes | np.ndarray] = deque()  # events that wait to be done
-        self._num_held = 0  # characters of them, and of the one that is being done
-        self._came = asyncio.Event()
-        self._left = False
+        self._said: asyncio.Queue[str | bytes | np.ndarray] = asyncio.Queue(MAX_WAITING)
         self._decoder: Decoder | None = None  # of what is not sent as PCM
         self._idling: asyncio.Task[None] | None = None
 
@@ -99,8 +90,6 @@ class Connection:
         try:
             await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._left = True
-            self._came.set()
             self._listening.close()
             idling = () if self._idling is None else (self._idling,)
             tasks = [*serving, *self._responses.tasks(), *idling]
@@ -108,49 +97,34 @@ class Connection:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
             await self._responses.ahead.close()
-            self._hold(-self._num_held)
+            while not self._said.empty():
+                self._caller.num_held -= len(self._said.get_nowait())
         for end in ends:
             if isinstance(end, Exception) and not isinstance(end, GONE):
                 raise end
 
     async def _read(self) -> None:
         """The client's events as they come, few enough of them to be held, until it leaves."""
+        caller = self._caller
         while (said := await self._wire.receive()) is not None:
-            while self._said and (
-                len(self._said) >= MAX_WAITING
-                or self._num_held + len(said) > MAX_HELD
-                or not self._has_room(said)
-            ):
-                self._came.set()
+            while caller.num_held + len(said) > MAX_HELD // 2 and not self._said.empty():
                 await asyncio.sleep(READ_AGAIN_S)
-            if not self._has_room(said):
+            if caller.num_held + len(said) > MAX_HELD:
                 full = "Your connections hold many events that wait; send less at a time."
                 await self._refuse(ApiError(429, full, "events_exceeded"), None)
                 return
-            self._hold(len(said))
-            self._said.append(said)
-            self._came.set()
-
-    def _hold(self, size: int) -> None:
-        """So much more waits, for this connection and for its caller."""
-        self._num_held += size
-        self._caller.num_held += size
-
-    def _has_room(self, said: str | bytes | np.ndarray) -> bool:
-        return self._caller.num_held + len(said) <= access.MAX_HELD
+            await self._said.put(said)
+            caller.num_held += len(said)
 
     async def _act_on_all(self) -> None:
         await self._greet()
-        while not self._left:
-            await self._came.wait()
-            self._came.clear()
-            while self._said:
-                said = self._said.popleft()
-                try:
-                    await self._take(said)
-                finally:
-                    self._hold(-len(said))
-                await asyncio.sleep(0)  # others have a turn after each of a thousand small events
+        while True:
+            said = await self._said.get()
+            try:
+                await self._take(said)
+            finally:
+                self._caller.num_held -= len(said)
+            await asyncio.sleep(0)  # others have a turn after each of a thousand small events
 
     async def _greet(self) -> None:
         try:
@@ -181,50 +155,43 @@ class Connection:
             await self._refuse(of_moss(error), event_id)
 
     async def _act(self, event: Any) -> None:
-        if isinstance(event, BufferAppend):
-            await self._listening.hear(
-                await beside_if_large(samples_of, event.audio, self._decoder)
-            )
-        elif isinstance(event, BufferCommand):
-            await self._on_buffer(event.type)
-        elif isinstance(event, SessionUpdate):
-            said, earlier = event.session, event.type == "transcription_session.update"
-            said = {**said, "type": "transcription"} if earlier else said
-            await self._update(f"{event.type}d", said, event.event_id)
-        elif isinstance(event, ResponseCreate):
-            await self._respond(event)
-        elif isinstance(event, ResponseCancel):
-            await self._cancel(event)
-        else:
-            await self._change_items(event)
-
-    async def _on_buffer(self, kind: str) -> None:
-        if kind == "output_audio_buffer.clear":
-            await self._responses.stop("client_cancelled")
-            return
-        self._listening.floor.forget()
-        if kind == "input_audio_buffer.clear":
-            self._listening.clear()
-            await self._emit("input_audio_buffer.cleared")
-            return
-        if self._decoder is not None:
-            await self._listening.hear(self._decoder.push(b"", last=True))
-        await self._listening.commit()
-
-    async def _change_items(self, event: Any) -> None:
-        if isinstance(event, ItemCreate):
-            await self._create(event)
-        elif isinstance(event, ItemTruncate):
-            await self._truncate(event)
-        elif event.type == "conversation.item.retrieve":
-            item = self._talk.find(event.item_id)
-            await self._emit("conversation.item.retrieved", item=item.value())
-        else:
-            answer = self._responses.answer
-            if answer is not None and event.item_id == answer.item.id:
-                await self._responses.stop("client_cancelled")
-            self._talk.delete(event.item_id)
-            await self._emit("conversation.item.deleted", item_id=event.item_id)
+        listening, responses = self._listening, self._responses
+        match event.type:
+            case "input_audio_buffer.append":
+                pcm = await beside_if_large(samples_of, event.audio, self._decoder)
+                await listening.hear(pcm)
+            case "input_audio_buffer.commit":
+                listening.floor.forget()
+                if self._decoder is not None:
+                    await listening.hear(self._decoder.push(b"", last=True))
+                await listening.commit()
+            case "input_audio_buffer.clear":
+                listening.floor.forget()
+                listening.clear()
+                await self._emit("input_audio_buffer.cleared")
+            case "output_audio_buffer.clear":
+                await responses.stop("client_cancelled")
+            case "session.update":
+                await self._update("session.updated", event.session, event.event_id)
+            case "transcription_session.update":
+                said = {**event.session, "type": "transcription"}
+                await self._update("transcription_session.updated", said, event.event_id)
+            case "response.create":
+                await self._respond(event)
+            case "response.cancel":
+                await self._cancel(event)
+            case "conversation.item.create":
+                await self._create(event)
+            case "conversation.item.truncate":
+                await self._truncate(event)
+            case "conversation.item.retrieve":
+                item = self._talk.find(event.item_id)
+                await self._emit("conversation.item.retrieved", item=item.value())
+            case "conversation.item.delete":
+                if responses.answer is not None and event.item_id == responses.answer.item.id:
+                    await responses.stop("client_cancelled")
+                self._talk.delete(event.item_id)
+                await self._emit("conversation.item.deleted", item_id=event.item_id)
 
     async def _update(self, told: str, said: dict[str, Any], event_id: str | None = None) -> None:
         """Take what a client says of the session, as far as it can be had; what holds is told, and

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import math
 import secrets
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,9 +29,6 @@ ISSUED = "ek_"
 MAX_ISSUED = 1024
 MAX_HELD = 32 << 20
 """Characters of events that wait on all realtime connections of a caller."""
-GUESSES = 20
-"""Wrong keys of an address within a minute; it is asked to wait then."""
-MAX_ADDRESSES = 4096
 SHAPE = "NAME KEY [places=N] [per_minute=N]"
 
 
@@ -46,18 +42,6 @@ class Key:
     per_minute: int | None = None
 
 
-class Minute(deque[float]):
-    """When something was done within the last minute, in seconds of a clock."""
-
-    def require_fewer(self, most: int, now_s: float, many: str) -> None:
-        """Raises ApiError (429), which says how `many` there were, once there are the most."""
-        while self and now_s - self[0] >= MINUTE_S:
-            self.popleft()
-        if len(self) >= most:
-            wait_s = math.ceil(MINUTE_S - (now_s - self[0]))
-            raise _later(f"{many}; try again in {wait_s} s.", "rate_limit_exceeded", wait_s)
-
-
 @dataclass(eq=False)
 class Caller:
     """Who a key belongs to, and what of its limits is in use."""
@@ -69,14 +53,19 @@ class Caller:
     num_open: int = 0
     num_connections: int = 0
     num_held: int = 0
-    _calls: Minute = field(default_factory=Minute)
+    _calls: deque[float] = field(default_factory=deque)  # when they were, of the last minute
 
     def call(self) -> None:
         """Count a call; raises ApiError (429) if there were too many within a minute."""
         if self.per_minute is None:
             return
-        now_s, allowed = self.clock(), f"allows {self.per_minute} calls a minute"
-        self._calls.require_fewer(self.per_minute, now_s, f"The key of {self.name} {allowed}")
+        now_s = self.clock()
+        while self._calls and now_s - self._calls[0] >= MINUTE_S:
+            self._calls.popleft()
+        if len(self._calls) >= self.per_minute:
+            wait_s = math.ceil(MINUTE_S - (now_s - self._calls[0]))
+            allowed = f"The key of {self.name} allows {self.per_minute} calls a minute"
+            raise _later(f"{allowed}; try again in {wait_s} s.", "rate_limit_exceeded", wait_s)
         self._calls.append(now_s)
 
     @contextmanager
@@ -117,24 +106,14 @@ class Access:
     """`keys` of the operator; without any, everybody may call if `open_to_all`, that is if only
     this machine can reach the service, and nobody otherwise."""
 
-    def __init__(
-        self,
-        keys: tuple[Key, ...] = (),
-        *,
-        open_to_all: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-    ):
-        self._keys = keys
-        self._clock = clock
-        self._guesses: OrderedDict[str, Minute] = OrderedDict()
-        self._at_home: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._callers = {key.name: Caller(key.name, key.places, key.per_minute) for key in keys}
+    def __init__(self, keys: tuple[Key, ...] = (), *, open_to_all: bool = False):
+        self._callers = {key.digest: Caller(key.name, key.places, key.per_minute) for key in keys}
         self._local = Caller("local") if open_to_all and not keys else None
         self._issued: dict[bytes, Issued] = {}
 
     @property
     def by_key(self) -> bool:
-        return bool(self._keys)
+        return bool(self._callers)
 
     @property
     def answers(self) -> bool:
@@ -142,40 +121,26 @@ class Access:
         return self.by_key or self._local is not None
 
     def caller(self, scope: dict[str, Any]) -> Caller:
-        """Who calls; raises ApiError (401, 403 for a page of another origin, or 429 where an
-        address tries many keys: one that was right there before goes on)."""
+        """Who calls; raises ApiError (401, or 403 for a page of another origin)."""
         headers = Headers(scope=scope)
         if self._local is not None:
             _refuse_other_origins(headers)
             return self._local
-        if not self._keys:
+        if not self.by_key:
             raise ApiError(
                 401,
                 "This address answers programs with a key only, and has none; its operator starts "
                 "it with --api-key-file.",
                 "no_keys",
             )
-        given, address = _key_in(headers), (scope.get("client") or ("",))[0]
-        digest = digest_of(given)
-        found = None
-        for key in self._keys:  # all of them, so that the time tells nothing
-            if hmac.compare_digest(key.digest, digest):
-                found = key
-        if found is None or (address, found.name) not in self._at_home:
-            _note(self._guesses, address, Minute())
-            self._guesses[address].require_fewer(
-                GUESSES, self._clock(), "Those were many wrong keys"
-            )
+        found = self._callers.get(digest_of(_key_in(headers)))
         if found is None:
-            if given:
-                self._guesses[address].append(self._clock())
             raise ApiError(
                 401,
                 "The key is missing or unknown; send the header Authorization: Bearer KEY.",
                 "invalid_api_key",
             )
-        _note(self._at_home, (address, found.name), None)
-        return self._callers[found.name]
+        return found
 
     def issue(self, caller: Caller, settings: dict[str, Any], seconds: int) -> tuple[str, int]:
         """A key that opens realtime sessions with these settings, and when it ends, in Unix time.
@@ -208,15 +173,8 @@ def _later(sentence: str, code: str, wait_s: int) -> ApiError:
     return ApiError(429, sentence, code, retry_after_s=wait_s)
 
 
-def _note(known: OrderedDict[Any, Any], key: Any, value: Any) -> None:
-    """Keep the newest MAX_ADDRESSES; what is known already keeps its value."""
-    known.setdefault(key, value)
-    known.move_to_end(key)
-    if len(known) > MAX_ADDRESSES:
-        known.popitem(last=False)
-
-
 def digest_of(key: str) -> bytes:
+    """What is known of a key; how long it takes to look it up tells nothing of the key."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 

@@ -209,21 +209,3 @@ def test_names_are_a_list_of_what_is_here():
             PageConfig(api_names=wrong)
     with pytest.raises(ConfigError, match="gives 'ada' another name, 'alloy'"):
         Server(FakeService(), INFO, MODEL, Access(), names={"alloy": "ada"})
-
-
-def test_an_address_that_tries_many_keys_is_asked_to_wait_but_not_who_was_let_in_there():
-    now_s = 0.0
-    keys = (Key("ann", digest_of(KEY)), Key("bob", digest_of(OTHER)))
-    access = Access(keys, clock=lambda: now_s)
-    here, there = {"client": ("10.0.0.1", 1)}, {"client": ("10.0.0.2", 1)}
-    ann, bob = (scope(authorization=f"Bearer {key}") for key in (KEY, OTHER))
-    assert access.caller(ann | here).name == "ann"
-    for number in range(20):
-        with pytest.raises(ApiError, match="unknown"):
-            access.caller(scope(authorization=f"Bearer {number}") | here)
-    with pytest.raises(ApiError, match=r"wrong keys; try again in 60 s") as told:
-        access.caller(bob | here)
-    assert (told.value.status, told.value.retry_after_s) == (429, 60)
-    assert access.caller(ann | here).name == "ann" and access.caller(bob | there).name == "bob"
-    now_s = 61.0
-    assert access.caller(bob | here).name == "bob"

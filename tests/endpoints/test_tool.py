@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from moss_engine.api.errors import BusyError, ConfigError, MissingPackageError
 from moss_engine.audio.pcm import to_pcm16
-from moss_engine.endpoints.access import Access, Caller, Key, digest_of
+from moss_engine.endpoints.access import Access, Key, digest_of
 from moss_engine.endpoints.app import make_app
 from moss_engine.endpoints.server import Server
 from tests.endpoints.endpoint_support import running
@@ -121,8 +121,7 @@ async def test_the_tool_is_behind_the_keys_and_their_places():
         assert refused.json()["error"]["code"] == "invalid_api_key"
         async with session(url, {"Authorization": f"Bearer {KEY}"}) as client:
             assert not (await client.call_tool("say", {"text": "Hi."})).isError
-            caller: Caller = access._callers["ann"]
-            with caller.place():
+            with access.caller({"headers": [(b"authorization", f"Bearer {KEY}".encode())]}).place():
                 answer = await client.call_tool("say", {"text": "Hi."})
     assert answer.isError and "allows 1 replies at a time" in answer.content[0].text
 

@@ -180,6 +180,15 @@ async def test_a_telephone_hears_and_is_heard(connect, service, kind, law):
     assert snr_db(np.pad(heard, (0, 200)), soxr.resample(sent, 24_000, 8000)) > 25
 
 
+async def told_up_to(socket, last: str) -> dict[str, dict]:
+    """The latest event of each type, up to one of the last."""
+    told = {}
+    while last not in told:
+        event = json.loads(await asyncio.wait_for(socket.recv(), PATIENCE_S))
+        told[event["type"]] = event
+    return told
+
+
 @pytest.mark.parametrize("earlier", [False, True])
 async def test_a_session_may_only_write_down_what_is_said(earlier):
     ears = FakeService(Script(), replace(INFO, recogniser="Scripted"))
@@ -197,15 +206,13 @@ async def test_a_session_may_only_write_down_what_is_said(earlier):
                 {"type": "input_audio_buffer.commit"},
             ):
                 await socket.send(json.dumps(event))
-            told = {}
-            while "conversation.item.input_audio_transcription.completed" not in told:
-                event = json.loads(await asyncio.wait_for(socket.recv(), PATIENCE_S))
-                told[event["type"]] = event
+            done = "conversation.item.input_audio_transcription.completed"
+            told = await told_up_to(socket, done)
             for name, field in (("delta", "delta"), ("completed", "transcript")):
                 event = told[f"conversation.item.input_audio_transcription.{name}"]
                 assert event[field] == "What time is it?"
             await socket.send(json.dumps({"type": "response.create"}))
-            refused = json.loads(await asyncio.wait_for(socket.recv(), PATIENCE_S))
+            refused = (await told_up_to(socket, "error"))["error"]
             assert "writes down what is said" in refused["error"]["message"]
     assert ears.requests == []
 
@@ -252,10 +259,7 @@ async def test_earlier_clients_hear_events_by_their_names(served, service):
         item = {"type": "message", "role": "user", "content": [part]}
         await socket.send(json.dumps({"type": "conversation.item.create", "item": item}))
         await socket.send(json.dumps({"type": "response.create"}))
-        told = {}
-        while "response.done" not in told:
-            event = json.loads(await asyncio.wait_for(socket.recv(), PATIENCE_S))
-            told[event["type"]] = event
+        told = await told_up_to(socket, "response.done")
     assert {"conversation.item.created", "response.audio.delta", "response.audio.done"} <= set(told)
     assert "response.audio_transcript.delta" in told and "conversation.item.done" not in told
     assert told["response.done"]["response"]["output"][0]["content"][0]["type"] == "audio"

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import json
 import re
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +42,10 @@ SPOKEN = [
     "response.output_audio_transcript.done", "response.content_part.done",
     "response.output_item.done", "conversation.item.done", "response.done",
 ]  # fmt: skip
+RECORDED = {
+    "id": "mine", "type": "message", "role": "user",
+    "content": [{"type": "input_audio", "audio": base64_of(QUESTION)}],
+}  # fmt: skip
 NUM_FLOOD = 2000
 TABLES = Path(__file__).parents[1] / "bodies.json"
 WRONG = json.loads(TABLES.read_text(encoding="utf-8"))["wrong events"]
@@ -136,19 +139,16 @@ async def test_a_response_is_cancelled(connect, service):
 async def test_what_was_not_heard_is_cut(connect, service):
     async with connect(MANUAL) as connection:
         item = (await ask(connection))[-1].response.output[0]
-        await connection.conversation.item.truncate(
-            item_id=item.id, content_index=0, audio_end_ms=90
-        )
-        assert (await until(connection, "conversation.item.truncated"))[-1].audio_end_ms == 90
-        await connection.conversation.item.truncate(
-            item_id=item.id, content_index=0, audio_end_ms=5000
-        )
-        error = (await until(connection, "error"))[-1].error
-        assert "has 90 ms of answered sound" in error.message
-        await connection.conversation.item.truncate(
-            item_id=item.id, content_index=0, audio_end_ms=1
-        )
-        await until(connection, "conversation.item.truncated")
+
+        async def cut(ms: int):
+            await connection.conversation.item.truncate(
+                item_id=item.id, content_index=0, audio_end_ms=ms
+            )
+            return (await until(connection, "conversation.item.truncated", "error"))[-1]
+
+        assert (await cut(90)).audio_end_ms == 90
+        assert "has 90 ms of answered sound" in (await cut(5000)).error.message
+        assert (await cut(1)).audio_end_ms == 1
         await connection.conversation.item.retrieve(item_id=item.id)
         item = (await until(connection, "conversation.item.retrieved"))[-1].item
         assert item.content[0].transcript == ""
@@ -185,22 +185,17 @@ async def test_noise_behind_an_answer_does_not_ask_again(connect, service, monke
     async def not_understood(*_: object) -> tuple[int, ...]:
         raise AudioEmptyError("Nothing was heard; speak louder.")
 
-    async def refused(connection) -> None:
-        response = (await until(connection, "response.done"))[-1].response
-        assert response.status == "failed"
-        assert response.status_details.error.code == "nothing_said"
-        assert "speak louder" in response.status_details.error.message
-
     async with connect(MANUAL) as connection:
         await ask(connection)
         monkeypatch.setattr(service, "encode", not_understood)
         await send(connection, np.ones(9600, np.int16))
         await connection.input_audio_buffer.commit()
         await until(connection, "conversation.item.input_audio_transcription.failed")
-        await connection.response.create()
-        await refused(connection)
-        await connection.response.create()
-        await refused(connection)
+        for _ in range(2):
+            response = (await respond(connection))[-1].response
+            assert response.status == "failed"
+            assert response.status_details.error.code == "nothing_said"
+            assert "speak louder" in response.status_details.error.message
         assert (await ask(connection))[-1].response.status == "completed"
     assert len(service.requests) == 2
 
@@ -250,27 +245,17 @@ async def test_an_answer_without_room_for_its_item_is_stopped(connect, monkeypat
         assert len(stopped) == 1
 
 
-async def test_no_more_recordings_wait_than_are_held(connect, service, monkeypatch):
+async def test_no_more_recordings_wait_than_are_held(connect, slow_ears, monkeypatch):
     """Whoever deletes their items has room for others, whose sound is held all the same."""
-    may, num_asked = threading.Event(), itertools.count(1)
-    asked: list[int] = []
-
-    async def encode(*_: object) -> tuple[int, ...]:
-        asked.append(next(num_asked))
-        assert await soon(may.is_set)
-        return (1, 2)
-
-    content = [{"type": "input_audio", "audio": base64_of(QUESTION)}]
-    item = {"id": "mine", "type": "message", "role": "user", "content": content}
+    asked, may = slow_ears
     monkeypatch.setattr(listening, "MAX_WAITING", 2)
-    monkeypatch.setattr(service, "encode", encode)
     async with connect(MANUAL) as connection:
         for _ in range(2):
-            await connection.conversation.item.create(item=item)
+            await connection.conversation.item.create(item=RECORDED)
             await connection.conversation.item.delete(item_id="mine")
-        await connection.conversation.item.create(item=item)
+        await connection.conversation.item.create(item=RECORDED)
         error = (await until(connection, "error"))[-1].error
-        assert error.code == "E_BUSY" and asked == [1, 2]
+        assert error.code == "E_BUSY" and len(asked) == 2
         may.set()
         assert (await ask(connection))[-1].response.status == "completed"
 
@@ -360,10 +345,8 @@ async def test_who_vanishes_while_it_is_told_something_ends_the_session(service,
     def event(**fields: Any) -> dict[str, Any]:
         return {"type": "websocket.receive", "text": json.dumps(fields)}
 
-    content = [{"type": "input_audio", "audio": base64_of(QUESTION)}]
-    item = {"id": "mine", "type": "message", "role": "user", "content": content}
     clear = event(type="input_audio_buffer.clear")
-    create = event(type="conversation.item.create", item=item)
+    create = event(type="conversation.item.create", item=RECORDED)
     leave = {"type": "websocket.disconnect", "code": 1006}
     events = iter([{"type": "websocket.connect"}, create, None, clear, leave])
     monkeypatch.setattr(service, "encode", deaf)

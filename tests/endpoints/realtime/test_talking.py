@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 import soundfile
@@ -71,25 +69,11 @@ async def test_talking_interrupts_the_answer(connect, service, said, monkeypatch
         assert await soon(lambda: not service.open)
 
 
-@pytest.fixture
-def slow_ears(service, monkeypatch):
-    """Recordings are understood once `may` is set; `begun`: one of them is being listened to."""
-    begun, may = threading.Event(), threading.Event()
-
-    async def encode(*_: object) -> tuple[int, ...]:
-        begun.set()
-        assert await soon(may.is_set)
-        return (1, 2)
-
-    monkeypatch.setattr(service, "encode", encode)
-    return begun, may
-
-
-async def found_and_asked_for(connection, said, begun) -> None:
+async def found_and_asked_for(connection, said, asked) -> None:
     """A turn that the service found is asked about while it is not understood yet."""
     await send(connection, said)
     await until(connection, "conversation.item.done")
-    assert await soon(begun.is_set)
+    assert await soon(lambda: asked)
     await connection.response.create()
     await write(connection, "And this?")
 
@@ -97,9 +81,9 @@ async def found_and_asked_for(connection, said, begun) -> None:
 async def test_a_turn_that_is_asked_for_while_it_is_recognised_is_answered_once(
     connect, service, said, slow_ears
 ):
-    begun, may = slow_ears
+    asked, may = slow_ears
     async with connect() as connection:
-        await found_and_asked_for(connection, said, begun)
+        await found_and_asked_for(connection, said, asked)
         may.set()
         assert (await until(connection, "response.done"))[-1].response.status == "completed"
         await connection.response.cancel()
@@ -110,9 +94,9 @@ async def test_a_turn_that_is_asked_for_while_it_is_recognised_is_answered_once(
 async def test_a_response_that_waits_for_its_turn_to_be_recognised_is_cancelled_at_once(
     connect, service, said, slow_ears
 ):
-    begun, may = slow_ears
+    asked, may = slow_ears
     async with connect() as connection:
-        await found_and_asked_for(connection, said, begun)
+        await found_and_asked_for(connection, said, asked)
         await connection.response.cancel()
         assert (await until(connection, "response.done"))[-1].response.status == "cancelled"
         may.set()
@@ -123,12 +107,12 @@ async def test_a_response_that_waits_for_its_turn_to_be_recognised_is_cancelled_
 async def test_hanging_up_while_a_turn_is_recognised_gives_the_place_back(
     connect, service, said, slow_ears, monkeypatch
 ):
-    begun, may = slow_ears
+    asked, may = slow_ears
     left = []
     close = Listening.close
     monkeypatch.setattr(Listening, "close", lambda self: (left.append(self), close(self)))
     async with connect() as connection:
-        await found_and_asked_for(connection, said, begun)
+        await found_and_asked_for(connection, said, asked)
         await connection.response.cancel()
     assert await soon(lambda: left)
     may.set()

@@ -231,10 +231,10 @@ def check_size(body: bytes | bytearray | str) -> None:
     """Raise ApiError (413) for JSON of more than MAX_VALUES, before anything is made of it: by the
     signs that begin or part values, wherever they stand. Piece by piece, since Python's other
     threads wait meanwhile."""
-    signs: Any = ",[{" if isinstance(body, str) else (b",", b"[", b"{")
+    signs = ",[{" if isinstance(body, str) else (b",", b"[", b"{")
     num_values = 0
     for begin in range(0, len(body), PIECE_BYTES):
-        piece = body[begin : begin + PIECE_BYTES]
+        piece: Any = body[begin : begin + PIECE_BYTES]
         num_values += sum(map(piece.count, signs))
         if num_values > MAX_VALUES:
             raise ApiError(

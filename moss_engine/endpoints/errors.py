@@ -4,6 +4,7 @@ and the field that is meant."""
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
@@ -25,24 +26,18 @@ FIELDS = {
 """The first word of a ParameterError -> the field that a program sent."""
 
 
+@dataclass(eq=False)
 class ApiError(Exception):
     """What a program is told instead of an answer."""
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        code: str,
-        *,
-        param: str | None = None,
-        retry_after_s: int | None = None,
-    ):
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.code = code
-        self.param = param
-        self.retry_after_s = retry_after_s
+    status: int
+    message: str
+    code: str
+    param: str | None = field(default=None, kw_only=True)
+    retry_after_s: int | None = field(default=None, kw_only=True)
+
+    def __str__(self) -> str:
+        return self.message
 
     @property
     def kind(self) -> str:

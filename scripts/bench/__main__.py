@@ -30,7 +30,7 @@ BENCHES = {
     "echo": "the page's own voice at its microphone: answers that it stops, questions it becomes",
     "replicas": "replicas on Ray under listeners who grow in number; a death, an upgrade",
     "full_size": "the published size with random weights on a GPU: steps, prefill, listeners",
-    "codec": "the published codec alone: chunks, encoding, memory",
+    "codec": "the published codec alone: chunks, encoding",
     "budget": "everything of the published size within the memory of a smaller card",
     "agreement": "how far float8, int8 and int4 are from bfloat16 on a checkpoint",
     "tensorrt": "TensorRT engine files on a GPU: parity with torch, speed at the published size",

@@ -54,14 +54,15 @@ def device_times_ms(run: Callable[[], object], *, rest_s: float = 0.0) -> list[f
 
 
 def wall_times_ms(run: Callable[[], object], *, rest_s: float = 0.0) -> list[float]:
-    """Host times of one call each, the device idle before, for `rest_s`, and after."""
+    """Host times of one call each; a GPU is idle before, for `rest_s`, and after."""
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     times = []
     for i in range(WARM_UPS + REPEATS):
-        torch.cuda.synchronize()
+        wait()
         time.sleep(rest_s)
         start = time.perf_counter()
         run()
-        torch.cuda.synchronize()
+        wait()
         if i >= WARM_UPS:
             times.append((time.perf_counter() - start) * 1e3)
     return times

@@ -19,7 +19,6 @@ from scripts.bench.common import Report
 from scripts.bench.random_weights import TINY_CONFIG, Sizes
 from tests.fixtures.make_tiny_moss import TINY_FLOW, TINY_HIFT, make_tiny_moss
 
-ROOT = Path(__file__).resolve().parents[3]
 TINY = Sizes(TINY_FLOW, TINY_HIFT, TINY_CONFIG, voice_codes=10, history_codes=5)
 
 
@@ -29,22 +28,14 @@ def options(bench, *given: str) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def test_the_codec_alone_is_measured(monkeypatch: pytest.MonkeyPatch):
+def test_the_codec_alone_is_measured():
     torch.set_num_threads(1)
     report = Report()
-    args = options(codec, "--device", "cpu", "--streams", "1,3", "--codes", "28", "--repeats", "1")
+    args = options(codec, "--device", "cpu", "--streams", "1,3", "--codes", "28")
     codec.run(args, report, TINY)
     found = report.values
-    for name in (
-        "encode_10_s_p50_ms",
-        "first_sound_of_8_codes_ms",
-        "chunk_of_1_p50_ms",
-        "chunk_of_3_last_tenth_p50_ms",
-    ):
+    for name in ("encode_10_s_p50_ms", "chunk_of_1_p50_ms", "chunk_of_3_last_tenth_p50_ms"):
         assert found[name] > 0
-    parts = ("encoder", "flow", "hift", "voice", "reply")
-    total = sum(found[f"float16_{part}_mb"] for part in parts)
-    assert abs(total - found["float16_one_voice_one_reply_mb"]) < 0.3
 
 
 def test_a_question_and_listeners_through_the_whole_service(tmp_path: Path, monkeypatch):

@@ -152,11 +152,6 @@ class FlowMemory:
         tensors = (self.notes, self.tails, low.rows, low.waves, high.rows, high.waves)
         return tuple(tensor.data_ptr() for tensor in tensors)
 
-    @property
-    def num_bytes(self) -> int:
-        tensors = (self.notes, self.low.rows, self.high.rows, self.tails)
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
 
 def num_convolutions(config: FlowConfig) -> int:
     """Convolutions of the estimator that look back: two a stage, first, last and final."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
-from scripts.bench.browser import served, tools
+from scripts.bench.browser import page_browser, served
 from scripts.bench.common import Report, count, machine, spread
 
 LONG = "This is sentence number {}, which goes on for some seconds, so that somebody can cut in."
@@ -66,8 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, report: Report) -> None:
     report.add(machine=machine(), replies=args.replies)
-    browsing, _ = tools()
-    with served(build_service(EngineConfig())) as url, browsing.chromium() as browser:
+    with served(build_service(EngineConfig())) as url, page_browser.chromium() as browser:
         tab = visit(browser, url)
         ask(tab, "Good morning.")  # Python's first time is not the visitor's
         fast(tab, args.replies, report)
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
 
 
 def visit(browser: Any, url: str) -> Any:
-    tab = tools()[0].Visits(browser).make(url, init=WATCH)
+    tab = page_browser.Visits(browser).make(url, init=WATCH)
     tab.page.evaluate(ONSETS)
     return tab
 

@@ -29,7 +29,7 @@ from moss_engine.audio.pcm import to_pcm16, write_wav
 from moss_engine.build import build_talking_service
 from moss_engine.client import open_service
 from moss_engine.config import EngineConfig, TalkConfig
-from scripts.bench.browser import served, tools
+from scripts.bench.browser import page_browser, served
 from scripts.bench.common import Report, count, machine, spread
 
 QUESTIONS = (
@@ -126,13 +126,13 @@ def hearing(wave: np.ndarray) -> Iterator[Any]:
         write_wav(path, to_pcm16(wave), RATE_HZ)
         flags = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
         played = f"--use-file-for-fake-audio-capture={path}"
-        with tools()[0].chromium(*flags, played) as browser:
+        with page_browser.chromium(*flags, played) as browser:
             yield browser
 
 
 def talk_hands_free(browser: Any, url: str) -> Any:
     """A tab that listens hands-free, whose `seen` is that of WATCH."""
-    tab = tools()[0].Visits(browser).make(url, permissions=["microphone"])
+    tab = page_browser.Visits(browser).make(url, permissions=["microphone"])
     tab.page.wait_for_function("window.recorder")
     mode = tab.page.locator(SPOKEN).first.get_attribute("data-mode")
     tab.page.locator(f'#mode label:has([value="{mode}"])').click()

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from moss_engine.audio.pcm import to_pcm16
-from scripts.bench.browser import served, tools
+from scripts.bench.browser import page_browser, page_support, served
 from scripts.bench.common import Report, count, machine, spread
 
 SECONDS, CHUNK_S, RTF = 3.0, 0.1, 0.3
@@ -58,9 +58,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, report: Report) -> None:
     report.add(machine=machine(), visits=args.visits)
-    browsing, support = tools()
-    service = support.FakeService(support.Script(seconds=SECONDS, chunk_s=CHUNK_S, rtf=RTF))
-    with served(service, scripted=True) as url, browsing.chromium() as browser:
+    script = page_support.Script(seconds=SECONDS, chunk_s=CHUNK_S, rtf=RTF)
+    service = page_support.FakeService(script)
+    with served(service, scripted=True) as url, page_browser.chromium() as browser:
         first = loaded(browser, url)
         report.add(cold_bytes=first["bytes"], cold_requests=first["requests"])
         visits = [visited(browser, url, service) for _ in range(args.visits + 1)][1:]
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
 
 def loaded(browser: Any, url: str, link: dict[str, Any] | None = None) -> dict[str, float]:
     """A visit with an empty cache, until nothing is fetched any more."""
-    context = tools()[0].new_context(browser)
+    context = page_browser.new_context(browser)
     page = context.new_page()
     cdp = context.new_cdp_session(page)
     cdp.send("Network.enable")
@@ -97,16 +97,15 @@ def loaded(browser: Any, url: str, link: dict[str, Any] | None = None) -> dict[s
 
 def visited(browser: Any, url: str, service: Any) -> dict[str, float]:
     """One visit with a whole reply."""
-    browsing, support = tools()
     service.reset(service.script)
-    tab = browsing.Visits(browser).make(url, init=WATCH)
+    tab = page_browser.Visits(browser).make(url, init=WATCH)
     tab.page.wait_for_function("seen.usable")
     asked_ms = tab.page.evaluate("performance.now()")
     tab.ask("Say something.")
     tab.wait("done")
     heard = tab.sound() * 32768
     seed = service.requests[-1].sampling.seed % 50
-    sent = np.trim_zeros(to_pcm16(support.signal(SECONDS, seed)), "f")
+    sent = np.trim_zeros(to_pcm16(page_support.signal(SECONDS, seed)), "f")
     seen = tab.page.evaluate("seen")
     found = {
         "first_paint": tab.page.evaluate(PAINTED),

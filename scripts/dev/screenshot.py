@@ -6,8 +6,9 @@ was heard soonest.
 
 from __future__ import annotations
 
+from moss_engine.build import build_service
 from moss_engine.config import REPO_ROOT, EngineConfig
-from scripts.bench.browser import served, tools
+from scripts.bench.browser import page_browser, served
 from scripts.command import make_parser, run_command
 
 TEXT = (
@@ -29,12 +30,9 @@ def main() -> None:
 
 def take() -> tuple[bytes, float]:
     """PNG of the page in the middle of a reply, and milliseconds to its first sound."""
-    from moss_engine.build import build_service
-
-    browsing, _ = tools()
     pictures = []
-    with served(build_service(EngineConfig())) as url, browsing.chromium() as browser:
-        visit = browsing.Visits(browser).make(url, viewport=SIZE)
+    with served(build_service(EngineConfig())) as url, page_browser.chromium() as browser:
+        visit = page_browser.Visits(browser).make(url, viewport=SIZE)
         for _ in range(REPLIES):
             if visit.page.locator("#clear").is_visible():
                 visit.page.locator("#clear").click()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 
 from moss_engine.api.errors import MissingPackageError
+from moss_engine.text.spoken.text import spoken_text
 
 RECOGNISER_RATE_HZ = 16_000
 
@@ -44,7 +44,8 @@ class Recogniser:
 
 
 def resample(wave: np.ndarray, from_hz: int, to_hz: int) -> np.ndarray:
-    """float32 [samples] at one rate -> float32 at another, band-limited (polyphase)."""
+    """float32 [samples] at one rate -> float32 at another, band-limited (polyphase). Behind the
+    steeper filter of soxr the recogniser invents words in the silence of a reply's end."""
     if from_hz == to_hz:
         return np.asarray(wave, np.float32)
     from scipy.signal import resample_poly
@@ -58,8 +59,6 @@ def resample(wave: np.ndarray, from_hz: int, to_hz: int) -> np.ndarray:
 def spoken_words(text: str) -> list[str]:
     """Text as the words that are heard: numbers and symbols written out, no case, no punctuation,
     hyphens split."""
-    from moss_engine.text.spoken.text import spoken_text
-
     text = spoken_text(text).lower().replace("’", "'").replace("'", "")
     return re.findall(r"[^\W_]+", text)
 
@@ -75,22 +74,8 @@ def edit_distance(reference: Sequence[str], hypothesis: Sequence[str]) -> int:
     return previous[-1]
 
 
-@dataclass(frozen=True)
-class ErrorCount:
-    """Edits and the words of the reference; counts of several texts add up."""
-
-    word_edits: int = 0
-    num_words: int = 0
-
-    def __add__(self, other: ErrorCount) -> ErrorCount:
-        return ErrorCount(self.word_edits + other.word_edits, self.num_words + other.num_words)
-
-    @property
-    def word_error_rate(self) -> float:
-        return self.word_edits / max(1, self.num_words)
-
-
-def count_errors(reference: str, hypothesis: str) -> ErrorCount:
-    """Both texts are compared as they are spoken."""
+def count_errors(reference: str, hypothesis: str) -> tuple[int, int]:
+    """Insertions, deletions and substitutions of words, and the words of the reference; both texts
+    are compared as they are spoken."""
     expected, heard = spoken_words(reference), spoken_words(hypothesis)
-    return ErrorCount(edit_distance(expected, heard), len(expected))
+    return edit_distance(expected, heard), len(expected)

@@ -31,7 +31,7 @@ from moss_engine.text.spoken.text import spoken_text
 from scripts.bench.program import running
 from scripts.command import make_parser, run_command
 from scripts.judges.sound import SoundJudges
-from scripts.judges.words import ErrorCount, Recogniser, count_errors
+from scripts.judges.words import Recogniser, count_errors
 from scripts.nano.speech.voices import ADA, BEN
 from scripts.sentences import EVERYDAY, HARVARD
 
@@ -45,14 +45,14 @@ def misheard(
     recogniser: Recogniser, texts: Sequence[str], waves: Sequence[np.ndarray], rate_hz: int
 ) -> float:
     """Wrong words of all texts in percent."""
-    total = ErrorCount()
+    wrong = num_words = 0
     for text, wave in zip(texts, waves, strict=True):
         heard = recogniser.transcribe(wave, rate_hz)
-        errors = count_errors(text, heard)
-        total += errors
-        if errors.word_edits:
-            print(f"  {errors.word_edits} wrong | {spoken_text(text)} | heard: {heard}")
-    return round(100 * total.word_error_rate, 2)
+        errors, words = count_errors(text, heard)
+        wrong, num_words = wrong + errors, num_words + words
+        if errors:
+            print(f"  {errors} wrong | {spoken_text(text)} | heard: {heard}")
+    return round(100 * wrong / num_words, 2)
 
 
 def reply_figures(

@@ -52,7 +52,6 @@ def test_silence_around_and_level_do_not_matter():
 
 
 def test_words_are_compared_as_they_are_spoken():
-    assert count_errors("Twenty-one men, didn't go!", "21 men didn't go").word_error_rate == 0.0
-    assert count_errors("a b c d", "a x c").word_error_rate == pytest.approx(0.5)
-    total = count_errors("a b c", "a x c d") + count_errors("e", "e")
-    assert (total.word_edits, total.num_words) == (2, 4)
+    assert count_errors("Twenty-one men, didn't go!", "21 men didn't go") == (0, 5)
+    assert count_errors("a b c d", "a x c") == (2, 4)
+    assert count_errors("a b c", "a x c d") == (2, 3)

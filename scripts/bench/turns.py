@@ -43,10 +43,6 @@ from scripts.turns.data import (
 BLOCK = RATE_HZ // 50
 BEFORE_S, AFTER_S, LONGEST_S = 0.3, 1.6, 8.0
 BUFFER_S = 0.05
-SETTINGS: dict[str, dict[str, Any] | None] = {
-    "judge": None,  # what a session has that sets nothing
-    "silence": {"type": "server_vad"},
-}
 COUNTS = {
     "released": 'ahead_total{outcome="released"}',
     "thrown_away": 'ahead_total{outcome="thrown_away"}',
@@ -56,24 +52,16 @@ COUNTS = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="with the turns")
-    parser.add_argument(
-        "--turns",
-        type=count,
-        default=100,
-        metavar="N",
-        help="whole ones of each setting, and as many with a pause (100)",
-    )
-    parser.add_argument("--noise", type=int, metavar="DB", help="so far below the speech")
-    parser.add_argument("--together", type=count, default=1, metavar="N", help="who speak (1)")
-    parser.add_argument("--port", type=int, default=7871)
-    parser.add_argument("--settings", default="judge,silence")
-    parser.add_argument(
-        "--full-size", action="store_true", help="a model of random weights, on a GPU"
-    )
-    parser.add_argument(
-        "--transcribe", action="store_true", help="there with the recogniser beside its encoder"
-    )
+    add = parser.add_argument
+    add("folder", type=Path, help="with the turns")
+    add("--turns", type=count, default=100, metavar="N",
+        help="whole ones, and as many with a pause (100)")  # fmt: skip
+    add("--noise", type=int, metavar="DB", help="so far below the speech")
+    add("--together", type=count, default=1, metavar="N", help="who speak (1)")
+    add("--port", type=int, default=7871)
+    add("--server-vad", action="store_true", help="turns end by silence, not by the judge")
+    add("--full-size", action="store_true", help="a model of random weights, on a GPU")
+    add("--transcribe", action="store_true", help="there with the recogniser beside its encoder")
 
 
 class Ear:
@@ -119,18 +107,17 @@ class Ear:
         }
 
 
-async def speak(
-    url: str, turn: Turn, folder: Path, detection: dict | None, noise: int | None
-) -> dict[str, Any]:
+async def speak(url: str, turn: Turn, args: argparse.Namespace) -> dict[str, Any]:
     """What happened."""
-    said = turn.sound(folder)
-    said = said if noise is None else with_noise(said, noise)
+    said = turn.sound(args.folder)
+    said = said if args.noise is None else with_noise(said, args.noise)
     before, after = room(round(BEFORE_S * RATE_HZ)), room(round(LONGEST_S * RATE_HZ))
     pcm = np.concatenate([before, said, after])
     async with connect(f"{url}/v1/realtime", max_size=None) as socket:
         await socket.recv()
-        if detection is not None:
-            session = {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
+        if args.server_vad:
+            detection = {"turn_detection": {"type": "server_vad"}}
+            session = {"type": "realtime", "audio": {"input": detection}}
             await socket.send(json.dumps({"type": "session.update", "session": session}))
             while json.loads(await socket.recv())["type"] != "session.updated":
                 pass
@@ -149,7 +136,7 @@ async def speak(
             if ear.now_s() > AFTER_S and ear.over and ear.sounds and ear.sounds[-1] > 0:
                 break
         listening.cancel()
-    return ear.row(turn, folder)
+    return ear.row(turn, args.folder)
 
 
 def figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -188,8 +175,8 @@ def chosen(turns: list[Turn], num: int) -> list[Turn]:
 
 
 def run(args: argparse.Namespace, report: Report) -> None:
-    turns = chosen(load(args.folder), args.turns)
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in args.settings.split(",")}
+    turns, rows = chosen(load(args.folder), args.turns), list[dict[str, Any]]()
+    name = "silence" if args.server_vad else "judge"
     report.add(machine=machine(), noise_db=args.noise, together=args.together)
     options = ("--transcribe",) if args.transcribe else ()
     command, ready = ("app.py",), "readyz"
@@ -198,19 +185,16 @@ def run(args: argparse.Namespace, report: Report) -> None:
     with running(args.port, *options, command=command, ready=ready) as program:
         url, begun_s = program.url.replace("http", "ws"), time.monotonic()
 
-        async def speak_all(name: str, found: list[Turn]) -> list[dict[str, Any]]:
-            spoken = (speak(url, turn, args.folder, SETTINGS[name], args.noise) for turn in found)
-            return list(await asyncio.gather(*spoken))
+        async def speak_all(found: list[Turn]) -> list[dict[str, Any]]:
+            return list(await asyncio.gather(*(speak(url, turn, args) for turn in found)))
 
         for at in range(0, len(turns), args.together):
-            for name, results in rows.items():
-                results += asyncio.run(speak_all(name, turns[at : at + args.together]))
+            rows += asyncio.run(speak_all(turns[at : at + args.together]))
             seconds, ahead = time.monotonic() - begun_s, counted(program.url)
-            values = {name: figures(results) for name, results in rows.items()}
+            found = figures(rows)
             report.add(
-                turns=min(at + args.together, len(turns)), seconds=round(seconds, 1),
-                **values, ahead=ahead,
+                turns=len(rows), seconds=round(seconds, 1), ahead=ahead,
                 wasted_s_a_minute=round(60 * ahead["worked_for_nothing_s"] / seconds, 3),
-                memory_mb=program.memory_mb(), rows=rows,
+                memory_mb=program.memory_mb(), **{name: found}, rows={name: rows},
             )  # fmt: skip
-            report.say(f"{report.values['turns']} turns: {json.dumps(values)}")
+            report.say(f"{len(rows)} turns: {json.dumps(found)}")

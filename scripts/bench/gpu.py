@@ -18,6 +18,7 @@ from moss_engine.models.layout import FORMATS as BITS
 from moss_engine.models.layout import bits_of_format
 from moss_engine.runtime import memory
 from moss_engine.runtime.base import BatchSampling, Limits, ScheduledSequence, SequenceSampling
+from moss_engine.runtime.make import FLOAT8
 from scripts.bench.common import Report
 
 if TYPE_CHECKING:
@@ -30,8 +31,7 @@ limit and lowers its clock from 1,980 to 1,575 MHz."""
 CONTEXT_ROWS = 600
 BLOCKS_EACH = CONTEXT_ROWS // 16 + 2
 """Blocks of a sequence in the decode steps that are timed."""
-FORMATS = ("bfloat16", "float8", "float8-all", "int8", "int4")
-FLOAT8 = {"float8": "trunk", "float8-all": "all"}
+FORMATS = ("bfloat16", *FLOAT8, *BITS)
 
 
 def device_times_ms(run: Callable[[], object], *, rest_s: float = 0.0) -> list[float]:
@@ -263,7 +263,7 @@ def make_runtime(
     from moss_engine.runtime.cuda.weights import Float8, num_bytes
 
     bits = bits_of_format(config, dtype) if dtype in BITS else None
-    float8 = Float8(FLOAT8.get(dtype, "none"))
+    float8 = FLOAT8.get(dtype, Float8.NONE)
     weight_bytes = num_bytes(config, torch.bfloat16, float8, bits)
     memory.require_memory(device, weight_bytes, kv_rows * memory.kv_row_bytes(config, int8=kv_int8))
     most_rows = min(config.max_position_embeddings, kv_rows, 4096)

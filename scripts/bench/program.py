@@ -31,12 +31,12 @@ class Program:
         """What it wrote so far, to both streams."""
         return Path(self.log.name).read_text(encoding="utf-8", errors="replace")
 
-    def memory_mb(self) -> int:
-        """Raises MossError if it has ended."""
+    def memory_mb(self, kind: str = "VmRSS") -> int:
+        """Resident now, or at the most ("VmHWM"); raises MossError if it has ended."""
         if self.process.poll() is not None:
             raise MossError(f"The program ended: {self.written()[-2000:]}")
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.split("VmRSS:")[1].split()[0]) // 1024
+        return int(status.split(f"{kind}:")[1].split()[0]) // 1024
 
 
 @contextmanager

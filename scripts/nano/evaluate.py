@@ -10,10 +10,8 @@ measures.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +26,7 @@ from moss_engine.codec.nano import load_fsq
 from moss_engine.codec.vocoder.make import make_vocoder, pick_folder
 from moss_engine.config import NANO_CHECKPOINT, EngineConfig
 from moss_engine.text.spoken.text import spoken_text
+from scripts.bench.common import Report
 from scripts.bench.program import running
 from scripts.command import make_parser, run_command
 from scripts.judges.sound import SoundJudges
@@ -113,8 +112,7 @@ def page_memory_mb(config: EngineConfig) -> int:
     """Peak resident memory of app.py, started and with its page fetched once."""
     with running(PORT, "--checkpoint", str(config.checkpoint)) as program:
         httpx.get(program.url, timeout=60.0).raise_for_status()
-        status = Path(f"/proc/{program.process.pid}/status").read_text(encoding="utf-8")
-    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) // 1024
+        return program.memory_mb("VmHWM")
 
 
 def main() -> None:
@@ -126,22 +124,20 @@ def main() -> None:
     args = parser.parse_args()
     config = EngineConfig(checkpoint=args.checkpoint, vocoder=args.vocoder)
     recogniser, judges = Recogniser(), SoundJudges()
-    figures: dict[str, object] = {
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "torch": torch.__version__,
-        "seed": SEED,
-        "recogniser": "moonshine-voice 0.0.65 tiny-en",
-        "vocoder": args.vocoder,
-        "judges": "distillmos 0.9.1, speechmos 0.0.1.1 (DNSMOS)",
-        "app_memory_mb": page_memory_mb(config),
+    report = Report(args.out)
+    report.add(
+        machine=f"{platform.machine()}, {os.cpu_count()} cores",
+        torch=torch.__version__,
+        seed=SEED,
+        recogniser="moonshine-voice 0.0.65 tiny-en",
+        vocoder=args.vocoder,
+        judges="distillmos 0.9.1, speechmos 0.0.1.1 (DNSMOS)",
+        app_memory_mb=page_memory_mb(config),
         **reply_figures(config, recogniser, judges),
-    }
+    )
     if args.teacher:
-        figures |= copy_figures(config, recogniser, judges)
-    print(json.dumps(figures, indent=1))
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(figures, indent=1) + "\n")
+        report.add(**copy_figures(config, recogniser, judges))
+    print(report.text())
 
 
 if __name__ == "__main__":

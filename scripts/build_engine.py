@@ -14,7 +14,6 @@ JSON.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import math
 import sys
@@ -30,8 +29,8 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import entries_of, load_largest_inputs, stream_float8_parts
 from moss_engine.models.manifest import MANIFEST_NAME, checkpoint_digest, verify_manifest
 from moss_engine.options import add_options, from_args
+from moss_engine.runtime.base import BACKENDS
 from moss_engine.runtime.engine_manifest import (
-    BACKENDS,
     DTYPES,
     ENGINE_MANIFEST_NAME,
     PLAN_NAME,
@@ -88,8 +87,7 @@ def build(
             "that can be written."
         ) from None
     say("done")
-    report: dict[str, object] = dataclasses.asdict(manifest)
-    return report | {"build_s": round(time.perf_counter() - start_s, 1)}
+    return {**manifest.model_dump(), "build_s": round(time.perf_counter() - start_s, 1)}
 
 
 def _check(checkpoint: Path, model: ModelConfig, dtype: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -80,15 +79,14 @@ def write_plan(
     report(f"writing {plan.nbytes / 1e6:.1f} MB")
     with path.open("wb") as file:
         file.write(plan)
-    digest, limits = hashlib.sha256(plan).hexdigest(), dataclasses.asdict(target.limits)
     return EngineManifest(
-        target.backend,
-        target.checkpoint_digest,
-        library.version,
-        capability,
-        target.dtype,
-        **limits,
-        plan_digest=digest,
+        backend=target.backend,
+        checkpoint_digest=target.checkpoint_digest,
+        library_version=library.version,
+        compute_capability=capability,
+        dtype=target.dtype,
+        limits=target.limits,
+        plan_digest=hashlib.sha256(plan).hexdigest(),
         plan_bytes=plan.nbytes,
         plugin_digest=plugin_digest,
     )

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+BACKENDS = ("tensorrt", "tensorrt_rtx", "tensorrt_llm")
+"""The libraries that run engine files."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """Capacity of a runtime, fixed when it is made.

@@ -7,61 +7,50 @@ is given to it only as the very bytes whose SHA-256 stands in the manifest.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from moss_engine.api.errors import ConfigError, EngineFileError
 from moss_engine.api.small_files import read_json
-from moss_engine.runtime.base import Limits
+from moss_engine.runtime.base import BACKENDS, Limits
 
 ENGINE_MANIFEST_NAME = "engine.json"
 PLAN_NAME = "engine.plan"
-BACKENDS = ("tensorrt", "tensorrt_rtx", "tensorrt_llm")
 DTYPES = ("bfloat16", "float32", "float8")
 """Number formats of engines."""
-FORMAT = 2
 
 
-@dataclass(frozen=True)
-class EngineManifest:
+class EngineManifest(BaseModel):
     """One engine file.
 
     `library_version` is that of the TensorRT library, `compute_capability` one or several, as "8.9"
     or "8.6,8.9". `plugin_digest` is the SHA-256 of the plugin library, empty where the engine needs
-    none. `block_size` is exact, the four limits after it are the most that the engine takes.
+    none. Of the limits, `block_size` is exact and the others are the most that the engine takes.
     """
 
-    backend: str
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    format: Literal[2] = 2
+    backend: Annotated[str, Field(pattern=f"^({'|'.join(BACKENDS)})$")]
     checkpoint_digest: str
     library_version: str
     compute_capability: str
-    dtype: str
-    block_size: int
-    num_blocks: int
-    max_batch: int
-    max_step_rows: int
-    max_seq_len: int
+    dtype: Annotated[str, Field(pattern=f"^({'|'.join(DTYPES)})$")]
+    limits: Limits
     plan_digest: str
     plan_bytes: int
     plugin_digest: str = ""
-    format: int = FORMAT
-
-    @property
-    def limits(self) -> Limits:
-        return Limits(
-            self.block_size, self.num_blocks, self.max_batch, self.max_step_rows, self.max_seq_len
-        )
 
 
 def write_engine_manifest(folder: Path, manifest: EngineManifest) -> None:
     """Write engine.json; last of all, so that a folder without it is an unfinished one."""
-    text = json.dumps(dataclasses.asdict(manifest), indent=1)
     unfinished = folder / (ENGINE_MANIFEST_NAME + ".partial")
-    unfinished.write_text(text + "\n", encoding="utf-8")
+    unfinished.write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
     unfinished.replace(folder / ENGINE_MANIFEST_NAME)
 
 
@@ -79,27 +68,12 @@ def read_engine_manifest(folder: Path) -> EngineManifest:
         f"--engine, or {again}"
     )
     values = read_json(path, missing=missing, again=again, error=EngineFileError)
-    fields = {field.name: field for field in dataclasses.fields(EngineManifest)}
-    if values.get("format") != FORMAT:
-        raise EngineFileError(
-            f"{path}: format is {values.get('format')!r} and this program reads {FORMAT}; {again}"
-        )
-    for name in [*(fields.keys() - values.keys()), *(values.keys() - fields.keys())]:
-        raise EngineFileError(
-            f"{path}: the field {name!r} is {'missing' if name in fields else 'unknown'}; {again}"
-        )
-    for name, field in fields.items():
-        wanted = int if field.type == "int" else str
-        if type(values[name]) is not wanted or (wanted is int and values[name] < 1):
-            raise EngineFileError(
-                f"{path}: {name} is {values[name]!r}, which is no such value; {again}"
-            )
-    for name, choices in (("backend", BACKENDS), ("dtype", DTYPES)):
-        if values[name] not in choices:
-            raise EngineFileError(
-                f"{path}: {name} is {values[name]!r} and not one of {', '.join(choices)}; {again}"
-            )
-    return EngineManifest(**values)
+    try:
+        return EngineManifest.model_validate_json(json.dumps(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise EngineFileError(f"{path}: {field}: {first['msg']}; {again}") from None
 
 
 def read_plan(folder: Path, manifest: EngineManifest) -> bytes:
@@ -169,19 +143,19 @@ def open_engine(folder: Path, needed: EngineRequirements) -> tuple[EngineManifes
         "dtype": "omit --dtype"
         + (f", or build again with {other}" if needed.dtype in DTYPES else ""),
         "plugin_digest": "use the plugin library that the engine was built with (--plugin)" + again,
-        "block_size": f"start with --block-size {found.block_size}{again}",
+        "block_size": f"start with --block-size {found.limits.block_size}{again}",
     }
-    rows = found.num_blocks * found.block_size
+    limits = found.limits
     for field, option, most in (
-        ("num_blocks", "--kv-rows", rows),
-        ("max_batch", "--max-sessions", found.max_batch),
-        ("max_step_rows", "--max-step-rows", found.max_step_rows),
-        ("max_seq_len", "--kv-rows", found.max_seq_len),
+        ("num_blocks", "--kv-rows", limits.num_blocks * limits.block_size),
+        ("max_batch", "--max-sessions", limits.max_batch),
+        ("max_step_rows", "--max-step-rows", limits.max_step_rows),
+        ("max_seq_len", "--kv-rows", limits.max_seq_len),
     ):
         remedies[field] = f"start with {option} {most} or less{again}"
+    has, needs = ({**vars(these), **asdict(these.limits)} for these in (found, needed))
     for field, remedy in remedies.items():
-        value = getattr(found, field)
-        wanted = getattr(needed.limits if hasattr(needed.limits, field) else needed, field)
+        value, wanted = has[field], needs[field]
         if not _serves(field, value, wanted):
             if field.endswith("_digest"):
                 value, wanted = value[:12] or "none", wanted[:12] or "none"

@@ -19,11 +19,10 @@ from moss_engine.models.checkpoint import expected_tensors, stores_int8
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.layout import FORMATS, Bits, bits_of_format, stored_bits
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest
-from moss_engine.runtime.base import Limits, Runtime
+from moss_engine.runtime.base import BACKENDS, Limits, Runtime
 from moss_engine.runtime.cuda.weights import Float8, num_bytes
 from moss_engine.runtime.eager.network import int8_decodes_well
 from moss_engine.runtime.eager.runtime import load_torch_runtime
-from moss_engine.runtime.engine_manifest import BACKENDS
 from moss_engine.runtime.memory import TO_FIT_WITH_DTYPE, kv_row_bytes, require_memory
 from moss_engine.runtime.sampler import LogitsRuntime
 

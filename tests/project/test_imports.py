@@ -33,6 +33,7 @@ ALLOWED = {
     "kernels.lm": "kernels models torch triton",
     "kernels.codec": "kernels torch triton",
     "runtime": "api config models torch",
+    "runtime.engine_manifest": "api runtime pydantic",
     "runtime.make": "api config models runtime.* torch",
     "runtime.eager": "api models runtime torch",
     "runtime.cuda": "api models runtime kernels kernels.lm torch",

@@ -34,10 +34,13 @@ BUILD = (
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / PLAN_NAME).write_bytes(PLAN)
-    made_of = ("tensorrt", "c" * 64, "8.6.0", "8.6,9.0", "float32")
     manifest = EngineManifest(
-        *made_of,
-        **dataclasses.asdict(LIMITS),
+        backend="tensorrt",
+        checkpoint_digest="c" * 64,
+        library_version="8.6.0",
+        compute_capability="8.6,9.0",
+        dtype="float32",
+        limits=LIMITS,
         plan_digest=file_digest(tmp_path / PLAN_NAME),
         plan_bytes=len(PLAN),
     )
@@ -103,13 +106,12 @@ def test_no_other_plan_is_opened(plan: bytes | None, words: str, folder: Path) -
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"backend": None}, "backend is None, which is no such value"),
-        ({"backend": "onnx"}, "'onnx' and not one of tensorrt, tensorrt_rtx, tensorrt_llm"),
-        ({"dtype": "int8"}, "'int8' and not one of bfloat16, float32, float8"),
-        ({"block_size": 0}, "block_size is 0"),
-        ({"block_size": True}, "block_size is True"),
-        ({"format": 1}, "format is 1 and this program reads 2"),
-        ({"more": 1}, "the field 'more' is unknown"),
+        ({"backend": "onnx"}, "backend: String should match pattern '^(tensorrt|tensorrt_rtx|"),
+        ({"dtype": None}, "dtype: Input should be a valid string"),
+        ({"limits": {"block_size": True}}, "limits.block_size: Input should be a valid integer"),
+        ({"limits": {"block_size": 16}}, "limits.num_blocks: Field required"),
+        ({"format": 1}, "format: Input should be 2"),
+        ({"more": 1}, "more: Extra inputs are not permitted"),
     ],
 )
 def test_a_strange_manifest_is_refused(change: dict[str, object], words: str, folder: Path) -> None:

@@ -297,7 +297,7 @@ class TrtRuntime(EngineRuntime):
         self._profiles = profiles(manifest.limits)
         if tensors.is_bound:
             self._engine = TrtParts(library, plan, tensors, device, self._stream_handle)
-            self._kept[ROTARY] = rotary_table(config, manifest.max_seq_len, device)
+            self._kept[ROTARY] = rotary_table(config, manifest.limits.max_seq_len, device)
             num_layers = tensors.layers_at_a_time
         else:
             known = tensors.inputs(WHOLE), tensors.outputs(WHOLE)

@@ -135,7 +135,7 @@ def test_a_plan_that_cannot_be_opened_is_a_sentence(
 
 def test_tensors_that_are_not_the_known_ones_are_named(tiny_checkpoint: Path, engine: Path) -> None:
     """The manifest says something else than the plan was built with."""
-    alter(engine, max_seq_len=640)
+    alter(engine, limits=dataclasses.asdict(dataclasses.replace(BUILT, max_seq_len=640)))
     words = r"tensor '(rotary|cache_indirection)' has shape \(.* where \(.* is needed"
     with pytest.raises(EngineFileError, match=words):
         load(tiny_checkpoint, engine)

@@ -15,10 +15,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from moss_engine.api.errors import CheckpointError
+from moss_engine.models import checkpoint
 from moss_engine.models.checkpoint import (
     FILE_NAME,
     INDEX_NAME,
     load_tensors,
+    save_shards,
     save_tensors,
     stores_int8,
 )
@@ -171,19 +173,14 @@ def test_values_that_are_no_numbers_are_refused(
         load_tensors(tmp_path, EXPECTED)
 
 
-SHARDS = {
-    "a.weight": "model-1.safetensors",
-    "b.weight": "model-1.safetensors",
-    "c": "model-2.safetensors",
-}
+SHARDS = {name: f"model-0000{i}.safetensors" for i, name in enumerate(EXPECTED, 1)}
 
 
 def write_shards(folder: Path, tensors: Tensors) -> None:
-    for shard in set(SHARDS.values()):
-        save_file(
-            {name: tensors[name] for name in tensors if SHARDS[name] == shard}, folder / shard
-        )
-    write_index(folder, SHARDS)
+    """Each tensor in a file of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "SHARD_BYTES", 1)
+        save_shards(folder, tensors.items())
 
 
 def write_index(folder: Path, weight_map: Any) -> None:
@@ -198,7 +195,7 @@ def test_shards_are_read_as_one(tmp_path: Path, tensors: Tensors) -> None:
 
 
 def swap_shards(folder: Path) -> None:
-    first, second = folder / "model-1.safetensors", folder / "model-2.safetensors"
+    first, second = folder / "model-00001.safetensors", folder / "model-00002.safetensors"
     kept = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(kept)
@@ -208,15 +205,15 @@ def swap_shards(folder: Path) -> None:
     ("change", "words"),
     [
         (swap_shards, "which model.safetensors.index.json places elsewhere"),
-        (lambda f: (f / "model-2.safetensors").unlink(), "model-2.safetensors is missing"),
+        (lambda f: (f / "model-00002.safetensors").unlink(), "model-00002.safetensors is missing"),
         (
-            lambda f: (f / "model-2.safetensors").write_bytes(
-                (f / "model-2.safetensors").read_bytes()[:-1]
+            lambda f: (f / "model-00002.safetensors").write_bytes(
+                (f / "model-00002.safetensors").read_bytes()[:-1]
             ),
             "truncated",
         ),
-        (lambda f: write_index(f, {**SHARDS, "d": "model-2.safetensors"}), "lacks tensor 'd'"),
-        (lambda f: write_index(f, {"c": "../model-2.safetensors"}), "outside its folder"),
+        (lambda f: write_index(f, {**SHARDS, "d": "model-00002.safetensors"}), "lacks tensor 'd'"),
+        (lambda f: write_index(f, {"c": "../model-00002.safetensors"}), "outside its folder"),
         (lambda f: write_index(f, None), "is no index of shards"),
         (lambda f: (f / INDEX_NAME).write_text("{"), "cannot be read"),
     ],

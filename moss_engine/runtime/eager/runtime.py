@@ -72,25 +72,14 @@ class _Part(NamedTuple):
     mask: Tensor
 
 
-class DecodeRows(NamedTuple):
-    """The attention of one row each of several sequences, as tensors.
-
-    Where in the pool the new rows lie, int64 [sequences], and the live rows, int64 [sequences *
-    length]; and the mask [sequences, 1, 1, length].
-    """
-
-    new: Tensor
-    live: Tensor
-    mask: Tensor
-
-
 class GatheredAttention:
     """The attention of one step (`PackedAttend`): writes the new rows' keys and values, then reads
-    the live rows."""
+    the live rows. Where in the pool these lie: `new_rows` int64 [rows], `live` int64 [live rows]
+    of one part after another."""
 
     def __init__(self, pool: KVPool, parts: Sequence[_Part], new_rows: Tensor, live: Tensor):
-        self._pool, self._parts = pool, parts
-        self._new_rows, self._live = new_rows, live
+        self._pool, self.parts = pool, parts
+        self.new_rows, self.live = new_rows, live
 
     @classmethod
     def of_sequences(
@@ -125,29 +114,16 @@ class GatheredAttention:
         )
         return cls(pool, parts, new_rows, live_rows)
 
-    @classmethod
-    def of_decode_rows(cls, pool: KVPool, rows: DecodeRows) -> GatheredAttention:
-        part = _Part(rows.new.shape[0], rows.live.shape[0], True, rows.mask)
-        return cls(pool, [part], rows.new, rows.live)
-
-    @property
-    def decode_rows(self) -> DecodeRows | None:
-        """The whole of it where all rows are decode rows that attend in one call."""
-        part = self._parts[0]
-        if len(self._parts) > 1 or not part.one_row_each:
-            return None
-        return DecodeRows(self._new_rows, self._live, part.mask)
-
     def __call__(self, slot: int, q: Tensor, kv: Tensor) -> Tensor:
         rows = self._pool.rows[slot]
-        rows.index_copy_(0, self._new_rows, kv.to(rows.dtype))
-        live, queries = rows.index_select(0, self._live), q.to(rows.dtype)
-        if len(self._parts) == 1:
-            return _attend(self._parts[0], queries, live)
+        rows.index_copy_(0, self.new_rows, kv.to(rows.dtype))
+        live, queries = rows.index_select(0, self.live), q.to(rows.dtype)
+        if len(self.parts) == 1:
+            return _attend(self.parts[0], queries, live)
         work = zip(
-            self._parts,
-            queries.split([part.num_rows for part in self._parts]),
-            live.split([part.num_live for part in self._parts]),
+            self.parts,
+            queries.split([part.num_rows for part in self.parts]),
+            live.split([part.num_live for part in self.parts]),
             strict=True,
         )
         return torch.cat([_attend(*one) for one in work])
@@ -212,11 +188,16 @@ class RecordedDecode:
 
         def record(text_logits: bool) -> Recording:
             def forward(
-                kv: Tensor, indices: Tensor, positions: Tensor, *rows: Tensor
+                kv: Tensor,
+                indices: Tensor,
+                positions: Tensor,
+                new_rows: Tensor,
+                live: Tensor,
+                mask: Tensor,
             ) -> tuple[Tensor, Tensor]:
-                kv_pool = KVPool(kv, pool.block_size)
-                attention = GatheredAttention.of_decode_rows(kv_pool, DecodeRows(*rows))
                 num_rows = indices.shape[0]
+                part = _Part(num_rows, live.shape[0], True, mask)
+                attention = GatheredAttention(KVPool(kv, pool.block_size), [part], new_rows, live)
                 return network.forward(
                     indices, positions, attention, num_rows, None, text_logits=text_logits
                 )
@@ -228,9 +209,11 @@ class RecordedDecode:
         self._recordings = {text_logits: record(text_logits) for text_logits in (False, True)}
 
     def __call__(
-        self, indices: Tensor, positions: Tensor, rows: DecodeRows, *, text_logits: bool
+        self, indices: Tensor, positions: Tensor, attend: GatheredAttention, *, text_logits: bool
     ) -> tuple[Tensor, Tensor]:
         """See `PackedNetwork.forward`."""
+        (part,) = attend.parts
+        rows = attend.new_rows, attend.live, part.mask
         return self._recordings[text_logits](self._pool.tensor, indices, positions, *rows)
 
 
@@ -275,10 +258,10 @@ class TorchRuntime(LogitsRuntime):
         indices = torch.tensor([table_index(row) for s in sequences for row in s.rows]).to(device)
         positions = _positions(sequences, device)
         attention = GatheredAttention.of_sequences(self._pool, sequences, num_decode)
-        decode_rows = attention.decode_rows if num_decode == len(sequences) else None
-        if self._recorded is not None and decode_rows is not None:
+        decode_in_one_call = num_decode == len(sequences) and len(attention.parts) == 1
+        if self._recorded is not None and decode_in_one_call:
             text, audio = self._recorded(
-                indices, positions, decode_rows, text_logits=batch.text_logits
+                indices, positions, attention, text_logits=batch.text_logits
             )
         else:
             text, audio = self._network.forward(

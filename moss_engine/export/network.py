@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import INPUT_SCALE, WEIGHT_SCALE
 from moss_engine.runtime.tensorrt.engine import Library
 from moss_engine.runtime.tensorrt.tensors import (
@@ -30,8 +29,8 @@ from moss_engine.runtime.tensorrt.tensors import (
     LOGITS,
     NEW_KV,
     TEXT_HIDDEN,
+    EngineTensors,
     TensorSpec,
-    base_dtype,
 )
 
 SIZE_DTYPE = "int64"
@@ -243,10 +242,10 @@ class Network:
     `weight` gives its parameters, which have `dtype`.
     """
 
-    def __init__(self, ops: Ops, config: ModelConfig, dtype: str, weight: Weight):
+    def __init__(self, ops: Ops, tensors: EngineTensors, weight: Weight):
         self._ops = ops
-        self._config = config
-        self._dtype = base_dtype(dtype)
+        self._config = tensors.config
+        self._dtype = tensors.io_dtype
         self._weight = weight
 
     def define(self, inputs: Mapping[str, Value], attention: Attention) -> None:
@@ -382,16 +381,15 @@ class PagedAttention:
     def __init__(
         self,
         ops: Ops,
-        config: ModelConfig,
-        dtype: str,
+        tensors: EngineTensors,
         inputs: Mapping[str, Value],
         rotary: Value,
         sized: Value,
     ):
-        """dtype: of the products; `sized` has B and R for its first two sizes."""
+        """`sized` has B and R for its first two sizes."""
         self._ops = ops
-        self._config = config
-        self._dtype = base_dtype(dtype)
+        self._config = config = tensors.config
+        self._dtype = tensors.io_dtype
         self._pool = inputs["kv_pool"]
         kv_heads, head_dim = config.num_key_value_heads, config.head_dim
         cached = ops.reshape(inputs["cached"], (-1, 1))
@@ -435,10 +433,9 @@ class PagedAttention:
         attended = ops.transpose(attended, (0, 2, 1, 3, 4))
         return ops.reshape(attended, (-1, kv_heads * group * head_dim))
 
-    def output_new_kv(self, dtype: str) -> None:
+    def output_new_kv(self) -> None:
         """Make the keys and values of all layers so far an output."""
-        ops = self._ops
-        ops.output(ops.cast(ops.concatenate(self._new_kv, 0), dtype), NEW_KV)
+        self._ops.output(self._ops.concatenate(self._new_kv, 0), NEW_KV)
 
     def _rows(self, slot: int, which: int, new: Value) -> Value:
         """Keys (0) or values (1) of a slot, cached and new: [B, kv_heads, K + R, head_dim]."""

@@ -120,7 +120,7 @@ def _build_part(
     report: Report,
 ) -> Any:
     """The plan of the whole network with its weights, or of a part without them."""
-    config, flags = tensors.config, library.module.NetworkDefinitionCreationFlag
+    flags = library.module.NetworkDefinitionCreationFlag
     builder = library.module.Builder(library.logger())
     network = builder.create_network(1 << int(flags.STRONGLY_TYPED))
     ops = Ops(library, network)
@@ -128,23 +128,22 @@ def _build_part(
     values = {} if weights is None else constants(ops, tensors, weights)
     inputs = {name: ops.input(name, spec) for name, spec in tensors.inputs(part).items()}
     values |= inputs
-    dtype = tensors.dtype
-    made = Network(ops, config, dtype, values.__getitem__)
+    made = Network(ops, tensors, values.__getitem__)
     if part == EMBED:
         made.define_embed(inputs)
     elif part == HEADS:
         made.define_heads(inputs)
     else:
         sized = inputs["ids" if part == WHOLE else HIDDEN]
-        attention = PagedAttention(ops, config, dtype, inputs, values[ROTARY], sized)
+        attention = PagedAttention(ops, tensors, inputs, values[ROTARY], sized)
         if part == WHOLE:
             made.define(inputs, attention)
         else:
             made.define_layers(inputs, tensors.layers_at_a_time, attention)
-        attention.output_new_kv(tensors.io_dtype)
+        attention.output_new_kv()
     shapes = [tensors.profile_shapes(part, profile) for profile in profiles(target.limits)]
     settings = _settings(library, builder, target)
-    if dtype == "float32":
+    if tensors.dtype == "float32":
         settings.clear_flag(library.module.BuilderFlag.TF32)
     return serialize(library, builder, network, settings, shapes, target, report)
 

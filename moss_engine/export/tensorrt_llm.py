@@ -76,7 +76,7 @@ def build_llm_plan(
         specs = engine_inputs(tensors)
         values |= {name: ops.input(name, spec) for name, spec in specs.items()}
         attention = PluginAttention(ops, network, tensors, values)
-        Network(ops, config, target.dtype, values.__getitem__).define(values, attention)
+        Network(ops, tensors, values.__getitem__).define(values, attention)
         shapes, made = profile_shapes(tensors), builder.create_builder_config()
         report("building")
         plan = serialize(library, builder, network.trt_network, made, shapes, target, report)

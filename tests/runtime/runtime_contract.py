@@ -53,36 +53,22 @@ class RuntimeContract:
         self.free = self.random.sample(range(runtime.limits.num_blocks), runtime.limits.num_blocks)
 
     def test_every_row_agrees_with_the_reference(self) -> None:
-        rows = self.rows(30)
-        with torch.inference_mode():
-            states = self.model(torch.tensor(rows), torch.arange(30), causal_attend)
-            text = self.model.text_lm_head(states.text)
-            audio = self.model.audio_lm_head(states.audio)
-        table = self.table(30)
+        rows, table = self.rows(30), self.table(30)
+        reference = self.reference(rows)
         for end in range(1, 31):
             logits = self.forward(self.part(rows, table, end - 1, end))
-            self.assert_close(
-                logits, Logits(text[end - 1 : end], audio[end - 1 : end]), self.tolerance
-            )
+            self.assert_close(logits, self.pick(reference, end - 1), self.tolerance)
 
     def test_logits_are_float32_of_the_sampled_rows_in_batch_order(self) -> None:
         config = self.model.config
         sequences = [self.rows(length) for length in (6, 1, 8, 1)]
-        sampled = [sequences[0], sequences[1], sequences[3]]
-        logits = self.forward(
-            *(
-                self.part(rows, self.table(8), 0, len(rows), sample=rows in sampled)
-                for rows in sequences
-            )
-        )
-        assert logits.text.shape == (3, config.vocab_size) and logits.audio.shape == (
-            3,
-            config.audio_vocab_size,
-        )
+        parts = [self.part(rows, self.table(8), 0, len(rows)) for rows in sequences]
+        logits = self.forward(*parts[:2], parts[2]._replace(sample=False), parts[3])
+        assert logits.text.shape == (3, config.vocab_size)
+        assert logits.audio.shape == (3, config.audio_vocab_size)
         assert logits.text.dtype == logits.audio.dtype == torch.float32
-        for i, rows in enumerate(sampled):
-            alone = self.forward(self.part(rows, self.table(8), 0, len(rows)))
-            self.assert_close(self.pick(logits, i), alone, self.drift)
+        for i, which in enumerate((0, 1, 3)):
+            self.assert_close(self.pick(logits, i), self.whole(sequences[which]), self.drift)
 
     def test_a_step_without_samples_gives_no_logits(self) -> None:
         logits = self.forward(self.part(self.rows(5), self.table(5), 0, 5, sample=False))
@@ -91,7 +77,7 @@ class RuntimeContract:
     def test_a_sequence_that_is_not_sampled_is_none_the_worse_for_it(self) -> None:
         """Beside any number of others that are, as steps are padded to some numbers."""
         rows = self.rows(12)
-        whole = self.forward(self.part(rows, self.table(12), 0, 12))
+        whole = self.whole(rows)
         for num_others in range(1, self.runtime.limits.max_batch):
             table, other = self.table(12), self.rows(3)
             self.forward(
@@ -103,24 +89,19 @@ class RuntimeContract:
     @pytest.mark.parametrize("steps", [[13, 13, 14], [4, 36], [20] + [1] * 20, [1] * 8 + [32]])
     def test_chunked_prefill_is_whole_prefill(self, steps: list[int]) -> None:
         rows = self.rows(40)
-        whole = self.forward(self.part(rows, self.table(40), 0, 40))
-        self.assert_close(self.in_steps(rows, steps), whole, self.drift)
+        self.assert_close(self.in_steps(rows, steps), self.whole(rows), self.drift)
 
     def test_batched_is_alone(self) -> None:
         """Of similar and of very different lengths."""
         sequences = [self.rows(length) for length in (3, 310, 17, 4, 33)]
         tables = [self.table(len(rows)) for rows in sequences]
+        last = []
         for rows, table in zip(sequences, tables, strict=True):
             self.fill(rows, table, len(rows) - 1)
-        last = [
-            self.part(rows, table, len(rows) - 1, len(rows))
-            for rows, table in zip(sequences, tables, strict=True)
-        ]
-        together = self.forward(*last)
+            last.append(self.part(rows, table, len(rows) - 1, len(rows)))
+        together, drift = self.forward(*last), 0.0 if self.exact_batch else self.drift
         for i, part in enumerate(last):
-            self.assert_close(
-                self.pick(together, i), self.forward(part), 0.0 if self.exact_batch else self.drift
-            )
+            self.assert_close(self.pick(together, i), self.forward(part), drift)
 
     def test_decoding_is_the_same_beside_a_prefill(self) -> None:
         rows, table, other = self.rows(21), self.table(21), self.rows(64)
@@ -129,9 +110,7 @@ class RuntimeContract:
         alone = self.forward(last)
         mixed = self.forward(self.part(other, self.table(64), 0, 64), last)
         self.assert_close(self.pick(mixed, 1), alone, 0.0 if self.exact_batch else self.drift)
-        self.assert_close(
-            self.pick(mixed, 0), self.forward(self.part(other, self.table(64), 0, 64)), self.drift
-        )
+        self.assert_close(self.pick(mixed, 0), self.whole(other), self.drift)
 
     def test_any_order_of_blocks_gives_the_same(self) -> None:
         rows = self.rows(40)
@@ -153,35 +132,28 @@ class RuntimeContract:
 
     def test_a_shared_prefix_is_a_recomputed_one(self) -> None:
         size = self.runtime.limits.block_size
-        prefix, first, second = self.rows(5 * size), self.rows(7), self.rows(11)
-        table = self.table(64)
-        self.forward(self.part([*prefix, *first], table, 0, len(prefix) + 7))
+        prefix, table = self.rows(5 * size), self.table(64)
+        first, second = ([*prefix, *self.rows(length)] for length in (7, 11))
+        self.forward(self.part(first, table, 0, len(first)))
         shared = (*table[:5], *self.table(64))
-        turn = [*prefix, *second]
-        continued = self.forward(self.part(turn, shared, len(prefix), len(turn)))
-        self.assert_close(
-            continued, self.forward(self.part(turn, self.table(64), 0, len(turn))), self.drift
-        )
-        again = self.forward(self.part([*prefix, *first], table, len(prefix) + 6, len(prefix) + 7))
-        recomputed = self.forward(self.part([*prefix, *first], self.table(64), 0, len(prefix) + 7))
-        self.assert_close(again, recomputed, self.drift)
+        continued = self.forward(self.part(second, shared, len(prefix), len(second)))
+        self.assert_close(continued, self.whole(second), self.drift)
+        again = self.forward(self.part(first, table, len(first) - 1, len(first)))
+        self.assert_close(again, self.whole(first), self.drift)
 
     def test_two_sequences_may_share_blocks_in_one_step(self) -> None:
         size = self.runtime.limits.block_size
-        prefix, ends = self.rows(3 * size), [self.rows(2), self.rows(1)]
-        table = self.table(3 * size)
+        prefix, table = self.rows(3 * size), self.table(3 * size)
+        sequences = [[*prefix, *self.rows(length)] for length in (2, 1)]
         self.forward(self.part(prefix, table, 0, len(prefix), sample=False))
-        parts = [
-            self.part(
-                [*prefix, *end], (*table[:3], *self.table(4)), len(prefix), len(prefix) + len(end)
+        together = self.forward(
+            *(
+                self.part(rows, (*table[:3], *self.table(4)), len(prefix), len(rows))
+                for rows in sequences
             )
-            for end in ends
-        ]
-        together = self.forward(*parts)
-        for i, end in enumerate(ends):
-            rows = [*prefix, *end]
-            alone = self.forward(self.part(rows, self.table(len(rows)), 0, len(rows)))
-            self.assert_close(self.pick(together, i), alone, self.drift)
+        )
+        for i, rows in enumerate(sequences):
+            self.assert_close(self.pick(together, i), self.whole(rows), self.drift)
 
     @pytest.mark.parametrize("num_rows", [1, 30])
     def test_audio_logits_are_the_same_without_text_logits(self, num_rows: int) -> None:
@@ -203,13 +175,7 @@ class RuntimeContract:
         rows, table = self.rows(limits.max_seq_len), self.table(limits.max_seq_len)
         self.fill(rows, table, limits.max_seq_len - 1)
         logits = self.forward(self.part(rows, table, limits.max_seq_len - 1, limits.max_seq_len))
-        with torch.inference_mode():
-            last = torch.tensor([len(rows) - 1])
-            states = self.model(torch.tensor(rows), torch.arange(len(rows)), causal_attend, last)
-        reference = Logits(
-            self.model.text_lm_head(states.text), self.model.audio_lm_head(states.audio)
-        )
-        self.assert_close(logits, reference, self.tolerance)
+        self.assert_close(logits, self.pick(self.reference(rows), len(rows) - 1), self.tolerance)
 
     @pytest.mark.parametrize("modality", Modality)
     def test_a_step_draws_by_what_it_is_given(self, modality: Modality) -> None:
@@ -245,15 +211,15 @@ class RuntimeContract:
         rows, table = self.rows(9), self.table(9)
         greedy = ChannelSampling(0.0, 0, 1.0, 1.0)
         warm = ChannelSampling(1.0, 20, 1.0, 1.1)
+        part = self.part(rows, table, 0, 9)
         for values, allowed in (
             (greedy, (11, 12)),
             (greedy, (13,)),
             (warm, (11, 12)),
             (warm, (9,)),
         ):
-            (row,) = self.step(
-                self.part(rows, table, 0, 9), rows, 0, values, Modality.TEXT, ("sequence",), allowed
-            )
+            given = (values, Modality.TEXT, ("sequence",), allowed)
+            (row,) = self.step(part, rows, 0, *given)
             assert row is not None and row.text in allowed
 
     def test_a_step_without_samples_draws_nothing(self) -> None:
@@ -312,6 +278,16 @@ class RuntimeContract:
     def forward(self, *parts: ScheduledSequence) -> Logits:
         logits = self.runtime.forward(ScheduledBatch(parts))
         return Logits(logits.text.cpu().clone(), logits.audio.cpu().clone())
+
+    def whole(self, rows: Sequence[Row]) -> Logits:
+        """Logits of the last row when all are run in one step."""
+        return self.forward(self.part(rows, self.table(len(rows)), 0, len(rows)))
+
+    @torch.inference_mode()
+    def reference(self, rows: Sequence[Row]) -> Logits:
+        """The float32 network's logits of every row."""
+        states = self.model(torch.tensor(rows), torch.arange(len(rows)), causal_attend)
+        return Logits(self.model.text_lm_head(states.text), self.model.audio_lm_head(states.audio))
 
     def fill(self, rows: Sequence[Row], table: tuple[int, ...], end: int) -> None:
         """Run the rows before `end` in the largest steps that the limits allow."""

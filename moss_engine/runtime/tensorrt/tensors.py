@@ -69,8 +69,8 @@ class EngineTensors:
 
     @property
     def io_dtype(self) -> str:
-        """The format of bound weights and of the pool."""
-        return base_dtype(self.dtype)
+        """The format of everything but float8 weights: of the pool, too."""
+        return "bfloat16" if self.dtype == FLOAT8 else self.dtype
 
     @property
     def layers_at_a_time(self) -> int:
@@ -203,12 +203,6 @@ def profiles(limits: Limits) -> list[Profile]:
         rows = (2, min(512, limits.max_step_rows), limits.max_step_rows)
         found.append(Profile((1, 1, 1), rows, (1, 1, most)))
     return found
-
-
-def base_dtype(dtype: str) -> str:
-    """The format of everything but the layers' weights: an engine of float8 is one of bfloat16
-    otherwise."""
-    return "bfloat16" if dtype == FLOAT8 else dtype
 
 
 def weight_specs(config: ModelConfig, limits: Limits, dtype: str) -> dict[str, TensorSpec]:

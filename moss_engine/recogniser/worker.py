@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from moss_engine.api.errors import BusyError, EngineFaultError, MossError, ShuttingDownError
@@ -30,10 +30,14 @@ NUM_THREADS = min(4, max(1, (os.cpu_count() or 1) // 4))
 FAULT = "The recording could not be understood; record it again."
 
 
+WHOLE, PARTIAL, TIMED = range(3)
+"""Kinds of recordings, the most urgent first."""
+
+
 @dataclass(eq=False)
 class _Work:
     wave: np.ndarray
-    timed: bool = False
+    kind: int
     future: Future[Transcript] = field(default_factory=Future)
 
 
@@ -45,9 +49,7 @@ class RecogniserWorker:
         self.language = recogniser.language
         self._recogniser = recogniser
         self._changed = threading.Condition()
-        self._whole: deque[_Work] = deque()
-        self._timed: deque[_Work] = deque()
-        self._partial: deque[_Work] = deque()
+        self._waiting: list[_Work] = []
         self._num_heard = 0  # that are being heard, but for those with times
         self._closing = False
         self._threads = [
@@ -65,38 +67,35 @@ class RecogniserWorker:
         """
         with self._changed:
             self._require_open()
-            queue = self._timed if timed else self._whole
-            for given_up in [work for work in queue if work.future.cancelled()]:
-                queue.remove(given_up)
-            if len(queue) >= MAX_PENDING:
+            kind = TIMED if timed else WHOLE
+            self._waiting = [work for work in self._waiting if not work.future.cancelled()]
+            if sum(work.kind == kind for work in self._waiting) >= MAX_PENDING:
                 raise BusyError(
                     "Many recordings are waiting to be understood; say it again in a moment."
                 )
-            work = _Work(wave, timed)
-            queue.append(work)
-            self._changed.notify()
-        return work.future
+            return self._put(wave, kind)
 
     def partial(self, wave: np.ndarray) -> Future[Transcript] | None:
         """What was said so far of a recording that goes on; None while no thread is free."""
         with self._changed:
             self._require_open()
-            num_urgent = self._num_heard + len(self._whole) + len(self._partial)
-            if num_urgent >= len(self._threads):
+            num_urgent = sum(work.kind != TIMED for work in self._waiting)
+            if self._num_heard + num_urgent >= len(self._threads):
                 return None
-            work = _Work(wave)
-            self._partial.append(work)
-            self._changed.notify()
+            return self._put(wave, PARTIAL)
+
+    def _put(self, wave: np.ndarray, kind: int) -> Future[Transcript]:
+        """Under the lock."""
+        work = _Work(wave, kind)
+        self._waiting.append(work)
+        self._changed.notify()
         return work.future
 
     def close(self) -> None:
         """Drop what waits; returns when the recordings that are being heard are done."""
         with self._changed:
             self._closing = True
-            queues = self._whole, self._timed, self._partial
-            waiting = [work for queue in queues for work in queue]
-            for queue in queues:
-                queue.clear()
+            waiting, self._waiting = self._waiting, []
             self._changed.notify_all()
         for work in waiting:
             work.future.cancel()
@@ -115,18 +114,17 @@ class RecogniserWorker:
     def _next(self) -> _Work | None:
         """Wait for work; None at the end."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._closing or self._whole or self._partial or self._timed
-            )
-            return None if self._closing else self._urgent() or self._timed.popleft()
+            self._changed.wait_for(lambda: self._closing or self._waiting)
+            return None if self._closing else self._take(TIMED)
 
-    def _urgent(self) -> _Work | None:
-        """What is to be done before any word gets its time. Under the lock."""
-        queue = self._whole or self._partial
-        if not queue:
+    def _take(self, least: int) -> _Work | None:
+        """The first of the most urgent, if it is at `least` of that kind. Under the lock."""
+        work = min(self._waiting, key=attrgetter("kind"), default=None)
+        if work is None or work.kind > least:
             return None
-        self._num_heard += 1
-        return queue.popleft()
+        self._waiting.remove(work)
+        self._num_heard += work.kind != TIMED
+        return work
 
     def _let_pass(self) -> None:
         """Do what is urgent, in the midst of a recording whose words get their times; raises
@@ -134,23 +132,20 @@ class RecogniserWorker:
         while True:
             with self._changed:
                 self._require_open()
-                if (work := self._urgent()) is None:
+                if (work := self._take(PARTIAL)) is None:
                     return
             self._do(work)
 
     def _do(self, work: _Work) -> None:
         if work.future.set_running_or_notify_cancel():
             self._hear(work)
-        if not work.timed:
-            with self._changed:
-                self._num_heard -= 1
+        with self._changed:
+            self._num_heard -= work.kind != TIMED
 
     def _hear(self, work: _Work) -> None:
         try:
-            if work.timed:
-                heard = self._recogniser.transcribe(work.wave, self._let_pass)
-            else:
-                heard = self._recogniser.transcribe(work.wave)
+            between = self._let_pass if work.kind == TIMED else None
+            heard = self._recogniser.transcribe(work.wave, between)
         except MossError as error:
             work.future.set_exception(error)
         except Exception:

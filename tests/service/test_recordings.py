@@ -37,7 +37,7 @@ class Listener:
     def __init__(self, heard: Heard):
         self.heard = heard
 
-    def transcribe(self, wave: np.ndarray) -> Heard:
+    def transcribe(self, wave: np.ndarray, between: object = None) -> Heard:
         return self.heard
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ def test_where_there_is_nothing_to_cut_it_stays(wave):
 
 async def test_a_recording_is_heard_without_its_silence_and_keeps_its_length():
     class Long(Listener):
-        def transcribe(self, wave: np.ndarray) -> Heard:
+        def transcribe(self, wave: np.ndarray, between: object = None) -> Heard:
             return Heard(f"{len(wave) / RATE_HZ:.1f}")
 
     with closing(Hearing(RecogniserWorker(Long(Heard(""))), Loud())) as hearing:

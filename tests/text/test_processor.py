@@ -1,4 +1,4 @@
-"""Prompts, modes and text: golden rows of the published template, and a small byte-level
+"""Prompts, modes, voices and text: golden rows of the published template, and a small byte-level
 tokenizer."""
 
 import json
@@ -6,10 +6,12 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moss_engine import open_service
 from moss_engine.api.errors import (
     CheckpointError,
     InputError,
@@ -22,29 +24,18 @@ from moss_engine.api.request import ChannelSampling, Message, Reply, Request, Sa
 from moss_engine.api.tokens import Row
 from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.text.language import LANGUAGES
-from moss_engine.text.modes import (
-    PUBLISHED_MODES,
-    PUBLISHED_SAMPLING,
-    read_default_sampling,
-    read_modes,
-)
+from moss_engine.text.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING
 from moss_engine.text.processor import Processor, load_processor
 from moss_engine.text.tokenizer import TextTokenizer
 from tests.fakes import CONFIG
 from tests.fixtures.make_tiny_checkpoint import SPECIALS, make_tokenizer
 
 MODE = {"input": "text", "output": "speech", "note": None}
-MODES = {
-    "modes": [
-        {**MODE, "name": "read", "label": "Read aloud", "system": "<read>"}
-        | {"split_sentences": True, "default": True},
-        {**MODE, "name": "chat", "label": "Small talk", "system": "<chat>"}
-        | {"split_sentences": False, "default": False},
-    ],
-    "segment_chars": 60,
-    "max_rows_per_char": 3.5,
-    "min_cap_rows": 50,
-}
+READ = {**MODE, "name": "read", "label": "Read aloud", "system": "<read>"}
+READ |= {"split_sentences": True, "default": True}
+CHAT = {**MODE, "name": "chat", "label": "Small talk", "system": "<chat>"}
+CHAT |= {"split_sentences": False, "default": False}
+MODES = {"modes": [READ, CHAT], "segment_chars": 60, "max_rows_per_char": 3.5, "min_cap_rows": 50}
 CHANNEL = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.0}
 GENERATION = {
     "text": {**CHANNEL, "temperature": 0.0},
@@ -52,9 +43,13 @@ GENERATION = {
     "max_rows": 600,
     "min_rows": 0,
 }
-
+FILES = {"processor_config.json": MODES, "generation_config.json": GENERATION}
+BEN = {"name": "ben", "label": "Ben", "token": "<voice:ben>", "default": False}
+ADA = {"name": "ada", "label": "Ada", "token": "<voice:ada>", "default": True}
+RATES = [{"speed": 1.2**k, "token": f"<rate:{k}>"} for k in range(-2, 3)]
 
 TOKENIZER_JSON = make_tokenizer().to_str()
+TOKENIZER = TextTokenizer(TOKENIZER_JSON)
 
 
 def model_config(**changes: int) -> ModelConfig:
@@ -67,14 +62,38 @@ def model_config(**changes: int) -> ModelConfig:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "tokenizer.json").write_text(TOKENIZER_JSON, encoding="utf-8")
-    (tmp_path / "processor_config.json").write_text(json.dumps(MODES), encoding="utf-8")
-    (tmp_path / "generation_config.json").write_text(json.dumps(GENERATION), encoding="utf-8")
+    for name in FILES:
+        write(tmp_path, name)
     return tmp_path
+
+
+def write(folder: Path, name: str, **fields: object) -> None:
+    """A file with other fields; without those that are None."""
+    values = {key: value for key, value in {**FILES[name], **fields}.items() if value is not None}
+    (folder / name).write_text(json.dumps(values), encoding="utf-8")
+
+
+def load(folder: Path, **changes: int) -> Processor:
+    return load_processor(folder, model_config(**changes), max_text_chars=4000)
 
 
 @pytest.fixture
 def processor(folder: Path) -> Processor:
-    return load_processor(folder, model_config(), max_text_chars=4000)
+    return load(folder)
+
+
+@pytest.fixture
+def speaking(folder: Path) -> Processor:
+    """In two voices and five speaking rates."""
+    values = json.loads(TOKENIZER_JSON)
+    tokens = [choice["token"] for choice in (ADA, BEN, *RATES)]
+    for text_id, token in enumerate(tokens, TOKENIZER.vocab_size):
+        values["added_tokens"].append(
+            {**values["added_tokens"][0], "id": text_id, "content": token}
+        )
+    (folder / "tokenizer.json").write_text(json.dumps(values), encoding="utf-8")
+    write(folder, "processor_config.json", voices=[BEN, ADA], rates=RATES, min_cap_rows=1)
+    return load(folder)
 
 
 def ask(
@@ -82,9 +101,11 @@ def ask(
     *messages: Message,
     mode: str | None = None,
     sampling: Sampling | None = None,
+    **changes: object,
 ) -> Request:
     mode = mode or processor.default_mode.name
-    return Request("r", "s", messages, mode, sampling or processor.default_sampling)
+    request = Request("r", "s", messages, mode, sampling or processor.default_sampling)
+    return replace(request, **changes)
 
 
 def say(text: str) -> Message:
@@ -208,7 +229,7 @@ def test_typed_text_is_stripped_and_a_system_turn_is_not():
 
 
 def test_read_prompt(processor: Processor):
-    encode = TextTokenizer(TOKENIZER_JSON).encode
+    encode = TOKENIZER.encode
     (segment,) = processor.prepare(ask(processor, say("The cat sat.")))
     system = [0, *encode("system\n"), 5, 1, *encode("\n")]
     user = [0, *encode("user\n"), *encode("The cat sat."), 1, *encode("\n")]
@@ -298,16 +319,12 @@ def test_no_text_becomes_a_special_token_and_every_text_comes_back(parts: list[s
     assert TOKENIZER.decode(ids) == text
 
 
-TOKENIZER = TextTokenizer(TOKENIZER_JSON)
-
-
 @pytest.mark.parametrize("special", SPECIALS)
 def test_a_typed_special_token_is_plain_text_in_a_prompt(folder: Path, special: str):
     # A network that takes text as typed, as the published one does; the small one spells it out.
     modes = [{**mode, "spell_out": False, "history": True} for mode in MODES["modes"]]
-    values = json.dumps({**MODES, "modes": modes})
-    (folder / "processor_config.json").write_text(values, encoding="utf-8")
-    processor = load_processor(folder, model_config(), 4000)
+    write(folder, "processor_config.json", modes=modes)
+    processor = load(folder)
     system = Message("system", Text(special))
     for messages in ([say(f"a{special}b")], [system, say("a")]):
         plain = [Message(m.role, Text(m.content.text.replace(special, "cat"))) for m in messages]
@@ -434,28 +451,17 @@ def test_unknown_modes_and_ids_are_refused(processor: Processor):
     for field in ("request_id", "session_id"):
         for value in ("", "x" * 201, 7, None):
             with pytest.raises(ParameterError, match=field):
-                processor.prepare(replace(ask(processor, say("a")), **{field: value}))
+                processor.prepare(ask(processor, say("a"), **{field: value}))
 
 
-@pytest.mark.parametrize(
-    "name", ["tokenizer.json", "processor_config.json", "generation_config.json"]
-)
+@pytest.mark.parametrize("name", ["tokenizer.json", *FILES])
 @pytest.mark.parametrize("content", [None, "{", "{}", '{"modes": [{}]}', '{"model": 1}'])
 def test_a_missing_or_damaged_file_is_named(folder: Path, name: str, content: str | None):
     (folder / name).unlink()
     if content is not None:
         (folder / name).write_text(content, encoding="utf-8")
     with pytest.raises(CheckpointError, match=name):
-        load_processor(folder, model_config(), 4000)
-
-
-def test_a_checkpoint_in_a_language_that_nobody_wrote_is_refused(folder: Path):
-    path = folder / "processor_config.json"
-    values = json.loads(path.read_text(encoding="utf-8"))
-    values["modes"][0]["language"] = "tlh"
-    path.write_text(json.dumps(values), encoding="utf-8")
-    with pytest.raises(CheckpointError, match="in tlh, of which nothing"):
-        load_processor(folder, model_config(), 4000)
+        load(folder)
 
 
 @pytest.mark.parametrize(
@@ -463,54 +469,108 @@ def test_a_checkpoint_in_a_language_that_nobody_wrote_is_refused(folder: Path):
 )
 def test_a_tokenizer_of_another_network_is_refused(folder: Path, changes: dict, word: str):
     with pytest.raises(CheckpointError, match=word):
-        load_processor(folder, model_config(**changes), 4000)
+        load(folder, **changes)
+
+
+WRONG_MODES = [
+    ({"segment_chars": 0}, r"must be positive; use the file that belongs to"),
+    ({"segment_chars": None}, r"'segment_chars' is missing; use the file"),
+    ({"max_rows_per_char": "fast"}, "fast"),
+    ({"modes": [CHAT]}, "exactly one default"),
+    ({"modes": [READ] * 2}, "different names"),
+    ({"modes": [{**READ, "output": "song"}]}, "song"),
+    ({"modes": [{**READ, "tempo": 1}]}, "tempo"),
+    ({"modes": [{**READ, "language": "tlh"}]}, "in tlh, of which nothing"),
+    ({"voices": [ADA, BEN]}, "has no <voice:ada>, <voice:ben> of"),
+    ({"voices": [ADA, ADA]}, "different names"),
+    ({"voices": [BEN]}, "exactly one default"),
+    ({"voices": [{"name": "ada"}]}, "label"),
+    ({"rates": [{"speed": 0, "token": "<rate:0>"}]}, "must be positive"),
+    ({"rates": [{"speed": 1.0, "token": "<rate:9>"}]}, "has no <rate:9> of"),
+]
+WRONG_SAMPLING = [
+    ({"max_rows": 0}, r"max_rows is 0; give a .* to \d+; use the file"),
+    ({"text": {**CHANNEL, "top_p": 3}}, "top_p"),
+    ({"text": {**CHANNEL, "tempo": 1}}, "tempo"),
+]
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("name", "fields", "says"),
     [
-        {"modes": [{**MODES["modes"][0], "default": False}]},
-        {"modes": [MODES["modes"][0]] * 2},
-        {"modes": [{**MODES["modes"][0], "output": "song"}]},
-        {"modes": [{**MODES["modes"][0], "tempo": 1}]},
-        {"max_rows_per_char": "fast"},
+        *(("processor_config.json", *wrong) for wrong in WRONG_MODES),
+        *(("generation_config.json", *wrong) for wrong in WRONG_SAMPLING),
     ],
 )
-def test_contradictory_modes_are_refused(tmp_path: Path, change: dict):
-    path = tmp_path / "processor_config.json"
-    path.write_text(json.dumps({**MODES, **change}), encoding="utf-8")
-    with pytest.raises(CheckpointError, match="processor_config"):
-        read_modes(path)
+def test_what_is_wrong_with_a_file_is_one_sentence(folder: Path, name: str, fields: dict, says):
+    write(folder, name, **fields)
+    with pytest.raises(CheckpointError, match=rf"(?s){name}.*{says}|{says}.*{name}"):
+        load(folder)
 
 
-def test_a_generation_config_without_a_later_parameter_loads(tmp_path: Path):
-    path = tmp_path / "generation_config.json"
-    path.write_text(json.dumps({**GENERATION, "audio": {"temperature": 0.6}}), encoding="utf-8")
-    assert read_default_sampling(path).audio == ChannelSampling(0.6, 0, 1.0, 1.0)
-
-
-def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path):
-    modes, sampling = tmp_path / "processor_config.json", tmp_path / "generation_config.json"
-    modes.write_text(json.dumps({**MODES, "segment_chars": 0}), encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"must be positive; use the file that belongs to"):
-        read_modes(modes)
-    modes.write_text(json.dumps({"modes": []}), encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"'segment_chars' is missing; use the file"):
-        read_modes(modes)
-    for change, says in (
-        ({"max_rows": 0}, r"max_rows is 0; give a .* to \d+; use the file"),
-        ({"text": {**CHANNEL, "top_p": 3}}, "generation_config"),
-        ({"text": {**CHANNEL, "tempo": 1}}, "generation_config"),
-    ):
-        sampling.write_text(json.dumps({**GENERATION, **change}), encoding="utf-8")
-        with pytest.raises(CheckpointError, match=says):
-            read_default_sampling(sampling)
+def test_a_generation_config_without_a_later_parameter_loads(folder: Path):
+    write(folder, "generation_config.json", audio={"temperature": 0.6})
+    assert load(folder).default_sampling.audio == ChannelSampling(0.6, 0, 1.0, 1.0)
 
 
 def test_the_published_checkpoint_is_told_by_its_tokenizer(folder: Path):
-    data = json.loads(TOKENIZER_JSON)
-    source = json.dumps(data).replace("<|sosp|>", "<|object_ref_start|>")
+    source = TOKENIZER_JSON.replace("<|sosp|>", "<|object_ref_start|>")
     (folder / "tokenizer.json").write_text(source, encoding="utf-8")
-    processor = load_processor(folder, model_config(), 4000)
+    processor = load(folder)
     assert processor.modes == PUBLISHED_MODES.modes
     assert processor.default_sampling == PUBLISHED_SAMPLING
+
+
+def special_tokens(processor: Processor, request: Request) -> list[str]:
+    """Those of the first prompt of a request."""
+    texts = range(len(SPECIALS), TOKENIZER.vocab_size)
+    ids = [row.text for row in processor.prepare(request)[0].prompt]
+    return [processor.pieces()[text_id] for text_id in ids if text_id not in texts]
+
+
+@pytest.mark.parametrize("mode", ["read", "chat"])
+def test_voice_and_rate_stand_in_the_system_turn_of_every_segment(speaking: Processor, mode: str):
+    request = ask(speaking, say("A cat sat. And a mat."), mode=mode, voice="ben", speed=0.7)
+    tokens = ["<|im_start|>", f"<{mode}>", "<voice:ben>", "<rate:-2>", "<|im_end|>"]
+    assert special_tokens(speaking, request)[:5] == tokens
+    segments = speaking.prepare(request)
+    assert len(segments) == (2 if mode == "read" else 1)
+    assert len({segment.prompt[:10] for segment in segments}) == 1
+
+
+def test_the_nearest_rate_is_taken_and_the_default_voice(speaking: Processor):
+    for speed, token in {0.7: -2, 0.76: -2, 0.77: -1, 1.0: 0, 1.1: 1, 1.5: 2}.items():
+        tokens = special_tokens(speaking, ask(speaking, say("a cat"), speed=speed))
+        assert tokens[2:4] == ["<voice:ada>", f"<rate:{token}>"]
+
+
+def test_slow_speech_may_have_more_rows(speaking: Processor):
+    rows = [
+        speaking.prepare(ask(speaking, say("A cat sat."), speed=speed))[0].max_rows
+        for speed in (0.75, 1.0, 1.5)
+    ]
+    assert rows == [math.ceil(10 * 3.5 / 0.75), 35, 35]
+
+
+def test_a_speed_out_of_range_and_an_unknown_voice_are_sentences(speaking: Processor):
+    for speed in (0.69, 1.51, -1.0, math.nan, math.inf, "1", True, None):
+        with pytest.raises(ParameterError, match=r"speed is .*0\.7 to 1\.5\."):
+            speaking.prepare(ask(speaking, say("a cat"), speed=speed))
+    with pytest.raises(ParameterError, match="'eve' is unknown; choose one of ada, ben"):
+        speaking.prepare(ask(speaking, say("a cat"), voice="eve"))
+
+
+def test_without_the_fields_there_is_nothing_to_choose(processor: Processor):
+    assert processor.speakers.names == () and processor.speakers.speeds is None
+    with pytest.raises(ParameterError, match=r"speaks at one speed; leave it at 1\."):
+        processor.prepare(ask(processor, say("a cat"), speed=1.2))
+
+
+def test_the_service_offers_the_networks_voices_and_speeds():
+    with open_service(kv_rows=1024) as client:
+        first, second = client.info.voices
+        assert client.info.speeds == (0.7, 1.5)
+        with pytest.raises(ParameterError, match=f"'nano' is unknown; choose one of {first}, "):
+            client.say("Hello.", voice="nano")
+        spoken = [client.say("Hi.", voice=name, speed=1.3).samples for name in (first, second)]
+        assert not np.array_equal(*spoken)

@@ -181,15 +181,11 @@ class _Decoded(NamedTuple):
 
 def _spread(starts: list[int | None], sizes: list[int], end: int) -> list[int]:
     """Starts with those between that are not known, by the length of the words."""
-    frames, known, known_at = list[int](), 0, 0
-    for place, start in enumerate([*starts[1:], end], 1):
-        if start is not None:
-            total = sum(sizes[known:place])
-            for inner in range(known, place):
-                share = sum(sizes[known:inner]) / total
-                frames.append(known_at + round(share * (start - known_at)))
-            known, known_at = place, start
-    return frames
+    known = {at: start for at, start in enumerate(starts) if start is not None}
+    known |= {0: 0, len(starts): end}
+    places, before = sorted(known), np.cumsum([0, *sizes])  # letters before each word
+    frames = np.interp(before[:-1], before[places], [known[at] for at in places])
+    return np.rint(frames).astype(int).tolist()
 
 
 def _quiet(wave: np.ndarray, num_frames: int) -> np.ndarray:

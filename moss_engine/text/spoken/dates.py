@@ -14,7 +14,7 @@ from moss_engine.text.spoken.cardinals import (
     ordinal,
     year,
 )
-from moss_engine.text.spoken.rules import after, apply, before, rules
+from moss_engine.text.spoken.rules import after, before, rules
 from moss_engine.text.spoken.tables import SENTENCE_STARTERS
 
 MONTHS = tuple(
@@ -106,19 +106,15 @@ _MONTH_RANGE = (
     rf"(?<![A-Za-z]{{2}}[bceghlnprtvy]-)\b(?:{MONTH})(?:\s?-\s?(?:{MONTH}))+(?![\w'-])",
     _month_range,
 )
-_WEEKDAYS = rules(
+WEEKDAYS = rules(
     _DAY_RANGE,
     _DAY_BEFORE_DATE,
     (_DAY_LIST, lambda m: re.sub(r"([A-Z][a-z]+)\.?", lambda d: DAYS[d[1]], m[0])),
     (r"(?<![\w-])M-F(?![\w-])", "Monday to Friday"),
     _MONTH_RANGE,
 )
-
-
-def weekdays_to_words(text: str) -> str:
-    """The rules for "Sun, Aug 16", "Mon-Fri", "Sat & Sun" and "Apr-Oct" by themselves, also for
-    words that came apart later: "SunAug"."""
-    return apply(_WEEKDAYS, text)
+"""Those for "Sun, Aug 16", "Mon-Fri", "Sat & Sun" and "Apr-Oct" by themselves, also for words that
+came apart later: "SunAug"."""
 
 
 _SPANS = (
@@ -236,10 +232,7 @@ _BOOKS = (
 )
 _DAY_OF_MONTH = "(?:[12]\\d|3[01]|0?[1-9])"
 NOON = rules(
-    (
-        r"(?i)(?P<one>(?<=[\d\s][ap]m)|\bnoon\b|\bmidnight\b)\s?-\s?(?=noon|midnight|close\b|\d)",
-        r"\g<one> to ",
-    )
+    (r"(?i)((?<=[\d\s][ap]m)|\bnoon\b|\bmidnight\b)\s?-\s?(?=noon|midnight|close\b|\d)", r"\1 to ")
 )
 RULES = rules(
     (

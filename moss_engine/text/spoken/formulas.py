@@ -16,11 +16,26 @@ from moss_engine.text.spoken.tables import SIGN_NAMES, TEX_COMMANDS
 
 _VOWEL = re.compile("[AEIOUY]")
 _SIGN = "[" + re.escape("".join(SIGN_NAMES)) + "]"
-_MENTIONED = re.compile(
-    rf"(?P<quote>[\"'])(?P<quoted>{_SIGN})(?P=quote)"
-    rf"|(?<=\s)(?P<named>{_SIGN})(?=\s(?:operators?|signs?|characters?|symbols?|keys?)\b)"
-)
-_CODE = rules(
+
+
+def _say_constant(m: re.Match[str]) -> str:
+    """MAX_LEN -> "max len"; parts without a vowel stay letters."""
+    parts = re.split("_+", m[0].strip("_"))
+    return " ".join(part.lower() if _VOWEL.search(part) else part for part in parts)
+
+
+CODE = rules(
+    (
+        r"(?<!\S)(?=[^\s\d]*\d)(?=[^\sA-Z]*[A-Z])(?=[^\sa-z]*[a-z])[A-Za-z0-9+/]{25,}={0,2}(?!\S)",
+        lambda m: f"a code of {cardinal(len(m[0]))} characters",
+    ),
+    (
+        rf"(?P<quote>[\"'])(?P<quoted>{_SIGN})(?P=quote)"
+        rf"|(?<=\s)(?P<named>{_SIGN})(?=\s(?:operators?|signs?|characters?|symbols?|keys?)\b)",
+        lambda m: f" {SIGN_NAMES[m['quoted'] or m['named']]} ",
+    ),
+    (r"\(\)", ""),
+    (r"\b_*[A-Z][A-Z0-9]*(?:_+[A-Z0-9]+)+\b", _say_constant),
     (r"\s*(?<!=)===?(?!=)\s*", " equals "),
     (r"\s+\+=\s+", " plus equals "),
     (r"\s+-=\s+", " minus equals "),
@@ -39,60 +54,74 @@ _CODE = rules(
     (r"(?<=[\s(=])~?/(?=[a-z]\w+(?![\w/]))", " slash "),
     (r"(?<![\w./)])\.(?=[a-z_][\w-]*)", " dot "),
 )
-_CONSTANT = re.compile(r"\b_*[A-Z][A-Z0-9]*(?:_+[A-Z0-9]+)+\b")
-_ENCODED = re.compile(
-    r"(?<!\S)(?=[^\s\d]*\d)(?=[^\sA-Z]*[A-Z])(?=[^\sa-z]*[a-z])[A-Za-z0-9+/]{25,}={0,2}(?!\S)"
-)
-
-
-def code_to_words(text: str) -> str:
-    """Operators, options and names of a program written out; what is prose is left as it stands."""
-    text = _ENCODED.sub(lambda m: f"a code of {cardinal(len(m[0]))} characters", text)
-    text = _MENTIONED.sub(lambda m: f" {SIGN_NAMES[m['quoted'] or m['named']]} ", text)
-    text = text.replace("()", "")
-    text = _CONSTANT.sub(_say_constant, text)
-    return apply(_CODE, text)
-
-
-def _say_constant(m: re.Match[str]) -> str:
-    """MAX_LEN -> "max len"; parts without a vowel stay letters."""
-    parts = re.split("_+", m[0].strip("_"))
-    return " ".join(part.lower() if _VOWEL.search(part) else part for part in parts)
+"""Operators, options and names of a program; what is prose is left as it stands."""
 
 
 _FIGURE = r"(?:\d+(?:\.\d+)?)"
 _SUM = rf"-?{_FIGURE}(?:\s*[-+*x×/÷^]\s*{_FIGURE}){{1,30}}"
-_ASKED = re.compile(
-    r"\b(?:what(?:'?s|\s+is)|how\s+much\s+(?:is|are)|calculate|compute|solve|evaluate|work\s+out"
-    rf"|equals|\d\s+(?:plus|minus|times|divided\s+by))\s+(?P<sum>{_SUM})(?![\w/-])",
-    re.I,
-)
-_SOLVED = re.compile(
-    rf"(?<![\w.,:/-])(?P<sum>{_SUM})"
-    r"(?=\s*=|\s+(?:equals?\b|(?:plus|minus|times|divided\s+by)\s+\d))"
-)
-_BARE = re.compile(
-    rf"\s*(?=[^+*x×÷^/]*[+*x×÷^/])"  # with hyphens alone it is a range: "9-5"
-    rf"(?P<sum>{_FIGURE}(?:\s*[-+*x×÷^]\s*{_FIGURE}|\s+/\s+{_FIGURE})+)\s*[?.!]*\s*"
-)
 _DATE = re.compile(r"\d{1,4}([/-])\d{1,2}\1\d{1,4}|24/7|50/50|9/11")
 _BARE_DIGITS = 3  # of a figure: longer ones around a hyphen are years or telephone numbers
 _OPERATORS = {
     "-": " minus ", "+": " plus ", "*": " times ", "x": " times ", "×": " times ",
     "/": " divided by ", "÷": " divided by ", "^": "^",
 }  # fmt: skip
-_TERM = r"(?:[A-Za-z]\w*(?:\([^()\n]{0,30}\))?|\d+(?:\.\d+)?)"
-_FORMULA = re.compile(
-    rf"(?<=[=(<>])\s*{_TERM}(?:\s[-+*/]\s{_TERM}|[+*^]{_TERM})+"  # z = x / y
-    r"|(?<![\w'.-])(?<!\d )[b-hj-z]\s[-+*/]\s(?:[b-hj-z](?![\w'.-])|\d)"  # x / y, but no "a"
-    r"|(?<![\w.])\d{1,3}[abnxyz]\s[-+*/]\s(?:\d|[a-z]\b)"  # 3y - 6
-    r"|(?<![\w'.-])[ijkmnpqtxyz]-\d{1,2}(?![\w.-]*\d)"  # n-1
-)
-_RAISED = re.compile(r"(?<=[\w)])(?:⁻?[⁰¹²³]*[⁰⁴⁵⁶⁷⁸⁹][⁰¹²³⁴⁵⁶⁷⁸⁹]*|⁻[¹²³])")
 _LOWERED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
-_COMPARED = re.compile(r"(?<!\S)[^\s<>]*[\w)\]](?:(?:<[\w(][^\s<>]*)+|(?:>[\w(][^\s<>]*)+)(?!\S)")
+_TERM = r"(?:[A-Za-z]\w*(?:\([^()\n]{0,30}\))?|\d+(?:\.\d+)?)"
 _SCALE = r"(?:\s?(?:(?i:million|billion|trillion|thousand)|[bmt]n)|[kKmMbBT])"
-_SUMS = rules(
+
+
+def _say_formula(m: re.Match[str]) -> str:
+    return re.sub(r"(?<=[\w)])\s*([-+*/])\s*(?=\w)", lambda sign: _OPERATORS[sign[1]], m[0])
+
+
+def _say_comparison(m: re.Match[str]) -> str:
+    """ "i<10", "0<x<1", which are no tags; "File>Open" is a way through menus."""
+    text = re.sub(r"(?<!\d)<|<(?!\d)", " is less than ", m[0])
+    return re.sub(r"(?<=\b[A-Za-z])>|>(?=[A-Za-z]\b)|(?<!\d)>(?=\d)", " is greater than ", text)
+
+
+def _say_sum(m: re.Match[str]) -> str:
+    if _DATE.fullmatch(m["sum"]):
+        return m[0]
+    start, end = (at - m.start() for at in m.span("sum"))
+    said = re.sub(r"(?<=\d)\s*([-+*x×/÷^])\s*(?=\d)", lambda sign: _OPERATORS[sign[1]], m["sum"])
+    return m[0][:start] + said + m[0][end:]
+
+
+def _say_bare_sum(m: re.Match[str]) -> str:
+    is_sum = all(len(figure) <= _BARE_DIGITS for figure in re.findall(r"\d+", m[0]))
+    return _say_sum(m) if is_sum else m[0]
+
+
+SUMS = rules(
+    (
+        r"(?i)\b(?:what(?:'?s|\s+is)|how\s+much\s+(?:is|are)|calculate|compute|solve|evaluate|"
+        r"work\s+out|equals|\d\s+(?:plus|minus|times|divided\s+by))\s+"
+        rf"(?P<sum>{_SUM})(?![\w/-])",
+        _say_sum,
+    ),
+    (
+        rf"(?<![\w.,:/-])(?P<sum>{_SUM})"
+        r"(?=\s*=|\s+(?:equals?\b|(?:plus|minus|times|divided\s+by)\s+\d))",
+        _say_sum,
+    ),
+    (
+        r"\A\s*(?=[^+*x×÷^/]*[+*x×÷^/])"  # with hyphens alone it is a range: "9-5"
+        rf"(?P<sum>{_FIGURE}(?:\s*[-+*x×÷^]\s*{_FIGURE}|\s+/\s+{_FIGURE})+)\s*[?.!]*\s*\Z",
+        _say_bare_sum,
+    ),
+    (
+        r"(?<=[\w)])(?:⁻?[⁰¹²³]*[⁰⁴⁵⁶⁷⁸⁹][⁰¹²³⁴⁵⁶⁷⁸⁹]*|⁻[¹²³])",
+        lambda m: "^" + m[0].translate(_LOWERED),
+    ),
+    (
+        rf"(?<=[=(<>])\s*{_TERM}(?:\s[-+*/]\s{_TERM}|[+*^]{_TERM})+"  # z = x / y
+        r"|(?<![\w'.-])(?<!\d )[b-hj-z]\s[-+*/]\s(?:[b-hj-z](?![\w'.-])|\d)"  # x / y, but no "a"
+        r"|(?<![\w.])\d{1,3}[abnxyz]\s[-+*/]\s(?:\d|[a-z]\b)"  # 3y - 6
+        r"|(?<![\w'.-])[ijkmnpqtxyz]-\d{1,2}(?![\w.-]*\d)",  # n-1
+        _say_formula,
+    ),
+    (r"(?<!\S)[^\s<>]*[\w)\]](?:(?:<[\w(][^\s<>]*)+|(?:>[\w(][^\s<>]*)+)(?!\S)", _say_comparison),
     (rf"([$€£¥₹])\s?(\d[\d,.]*)\s?-\s?\1?(\d(?:[\d,.]*\d)?{_SCALE})\b", r"\2 to \1\3"),
     (r"([$€£¥₹]\s?\d[\d,.]*[kKmMbB]?)\s?-\s?(?=[$€£¥₹]?\d)", r"\1 to "),
     (r"(?<=\d)(\s?(?:%|°[CF]?))(?: - |-)(?=\d+(?:\.\d+)?\s?[%°])", r"\1 to "),
@@ -123,49 +152,13 @@ _SUMS = rules(
     (r"(?<![\w<])<\s?(?=\d)", " less than "),
     (r"(?<![\w>-])>\s?(?=\d)", " more than "),
 )
-
-
-def sums_to_words(text: str) -> str:
-    """Signs between figures written out; what is no sum or comparison is left as it stands."""
-    text = _SOLVED.sub(_say_sum, _ASKED.sub(_say_sum, text))
-    bare = _BARE.fullmatch(text)
-    if bare and all(len(figure) <= _BARE_DIGITS for figure in re.findall(r"\d+", text)):
-        text = _say_sum(bare)
-    text = _RAISED.sub(lambda m: "^" + m[0].translate(_LOWERED), text)
-    text = _COMPARED.sub(_say_comparison, _FORMULA.sub(_say_formula, text))
-    return apply(_SUMS, text)
-
-
-def _say_formula(m: re.Match[str]) -> str:
-    return re.sub(r"(?<=[\w)])\s*([-+*/])\s*(?=\w)", lambda sign: _OPERATORS[sign[1]], m[0])
-
-
-def _say_comparison(m: re.Match[str]) -> str:
-    """ "i<10", "0<x<1", which are no tags; "File>Open" is a way through menus."""
-    text = re.sub(r"(?<!\d)<|<(?!\d)", " is less than ", m[0])
-    return re.sub(r"(?<=\b[A-Za-z])>|>(?=[A-Za-z]\b)|(?<!\d)>(?=\d)", " is greater than ", text)
-
-
-def _say_sum(m: re.Match[str]) -> str:
-    if _DATE.fullmatch(m["sum"]):
-        return m[0]
-    start, end = (at - m.start() for at in m.span("sum"))
-    said = re.sub(r"(?<=\d)\s*([-+*x×/÷^])\s*(?=\d)", lambda sign: _OPERATORS[sign[1]], m["sum"])
-    return m[0][:start] + said + m[0][end:]
+"""Signs between figures; what is no sum or comparison is left as it stands."""
 
 
 _TEX_SIGNS = {
-    "+": " plus ",
-    "-": " minus ",
-    "=": " equals ",
-    "*": " times ",
-    "/": " over ",
-    "<": " less than ",
-    ">": " greater than ",
-    "&": " ",
-    "~": " ",
-    "'": " prime ",
-}
+    "+": " plus ", "-": " minus ", "=": " equals ", "*": " times ", "/": " over ", "&": " ",
+    "<": " less than ", ">": " greater than ", "~": " ", "'": " prime ",
+}  # fmt: skip
 _STYLE = r"\\(?:text|mathrm|mathbf|mathit|mathcal|mathbb|operatorname|boxed|bar|hat|vec)"
 _LETTERS = re.compile(rf"{_STYLE}\{{[^{{}}]*\}}|\\[A-Za-z]+|[A-Za-z]{{2,3}}(?![A-Za-z])")
 _BOUNDS = r"_(?:\{([^{}]*)\}|(\w))\s*\^(?:\{([^{}]*)\}|(\w))"
@@ -205,7 +198,7 @@ def _say_found(m: re.Match[str]) -> str:
     return f" {_say_tex(m['tex'])} "
 
 
-_TEX = rules(
+TEX = rules(
     (r"\$\$(?P<tex>[^$]{1,400})\$\$", _say_found),
     (r"(?s)\\\[(?P<tex>.{1,400}?)\\\]", _say_found),
     (r"(?s)\\\((?P<tex>.{1,400}?)\\\)", _say_found),
@@ -216,8 +209,4 @@ _TEX = rules(
     ),
     (r"\\([$*_#])", r"\1"),
 )
-
-
-def formulas_to_words(text: str) -> str:
-    """What stands between the marks of a formula as a reader says it: "$x^2$" -> "x squared"."""
-    return apply(_TEX, text) if "\\" in text or "$" in text else text
+"""What stands between the marks of a formula as a reader says it: "$x^2$" -> "x squared"."""

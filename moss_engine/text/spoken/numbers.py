@@ -127,10 +127,7 @@ _NAMES = rules(
     ),
     (r"(?<![\w-])\d{1,5}(?:-\d{1,8}){3,}(?:-[\dX])?(?![\w-])", _telephone),
     (r"\b0[xX](?P<digits>[0-9a-fA-F]+)\b", _hexadecimal),
-    (
-        r"#(?=[0-9a-fA-F]*\d)(?P<digits>[0-9a-fA-F]{6}|[0-9a-fA-F]{8})\b",
-        lambda m: f"hash {_say_code(m['digits'])}",
-    ),
+    (r"#(?=[0-9a-fA-F]*\d)([0-9a-fA-F]{6}|[0-9a-fA-F]{8})\b", lambda m: f"hash {_say_code(m[1])}"),
     (
         r"(?<![\w.-])(?=[0-9a-f]*\d[0-9a-f]*\d)(?=[0-9a-f]*[a-f][0-9a-f]*[a-f])"
         r"[0-9a-f]{7,}(?![\w-])",
@@ -166,10 +163,7 @@ _CALLS = rules(
         rf"\b{BEFORE_FIGURE}(?P<name>{_NUMBERED}\s)(?P<number>[1-9]\d{{2,3}})(?![\w,]*\d|\.\d|%)",
         lambda m: m["name"] + pairs(int(m["number"])),
     ),
-    (
-        r"(?<=[A-Za-z])-?(?P<number>[1-9]\d{2})(?![\w%]|[.,:]\d)",
-        lambda m: " " + pairs(int(m["number"])),
-    ),
+    (r"(?<=[A-Za-z])-?([1-9]\d{2})(?![\w%]|[.,:]\d)", lambda m: " " + pairs(int(m[1]))),
     (r"(?<=[A-Za-z])-(?=\d)|(?<=[A-Z])/(?=\d)", " "),
     (r"\b(?P<name>(?:Listing|Figure|Table|Example|Form)\s\d+)-(?=\d)", r"\g<name> "),
     (r"(?<=\d)-(?=[A-Z]{1,2}\b)", " "),
@@ -365,10 +359,7 @@ _RULES = _all_apart(
             rf"(?<![\w.,])(?P<amount>{NUMBER})x\b(?!\s*[-+*/=^]|\s+(?:plus|minus|equals)\b)",
             lambda m: f"{amount(m['amount'])} times",
         ),
-        (
-            r"\b(?P<value>\d[1-9])ers\b",
-            lambda m: f"{cardinal(int(m['value'])).removesuffix('e')}ers",
-        ),
+        (r"\b(\d[1-9])ers\b", lambda m: f"{cardinal(int(m[1])).removesuffix('e')}ers"),
         (
             r"(?i)(?<!\d)(?P<value>\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b",
             lambda m: ordinal(int(m["value"].replace(",", ""))),
@@ -401,22 +392,7 @@ _RULERS = (
 )
 # One numeral or more, as each part of the pattern may be empty; "I've" is none.
 _ROMAN = r"(?P<roman>(?:XL|L?X{0,3})(?:IX|IV|V?I{0,3}))\b(?<=[IVXL])(?!'(?!s\b))"
-_NAMED = re.compile(rf"\b(?P<name>{_COUNTED}|{_RULERS})\s+{_ROMAN}")
-_MANY = re.compile(
-    r"(?P<names>\b(?:Wars|Parts|Volumes|Vols\.|Chapters|Books|Acts|Types|Phases|Articles|Titles))\s"
-    r"(?P<one>[IVXL]{1,6})(?P<join>,?\s(?:and|or|to)\s|\s?[-&]\s?)(?P<other>[IVXL]{1,6})\b"
-)
-_CENTURY = re.compile(r"\b(?P<roman>[IVX]{1,5})(?:th|st)?(?=\s(?:century|centuries)\b)")
-_AFTER_NAME = re.compile(rf"(?<=[a-z])(?P<space>\s)(?=[IVXL]{{2}})(?!XL\b){_ROMAN}")
-_PLAIN = re.compile(r"\b(?:III|VII|VIII|XII|XIII|XIV|XVI|XVII|XVIII|XIX|XXI)\b")
 _VALUES = {"I": 1, "V": 5, "X": 10, "L": 50}
-
-
-def romans_to_words(text: str) -> str:
-    """Numerals after a name ("Henry VIII", "Rocky IV") and those that can be nothing else."""
-    text = _CENTURY.sub(lambda m: ordinal(_value(m["roman"])), _MANY.sub(_many, text))
-    text = _AFTER_NAME.sub(_after_name, _NAMED.sub(_named, text))
-    return _PLAIN.sub(lambda m: cardinal(_value(m[0])), text)
 
 
 def _value(text: str) -> int:
@@ -447,3 +423,17 @@ def _after_name(m: re.Match[str]) -> str:
     word = re.search(r"[A-Za-z']*$", before(m))
     named = word is not None and word[0][:1].isupper() and word[0] not in ("The", "An", "By", "Via")
     return f" {cardinal(_value(m['roman']))}" if named else m[0]
+
+
+ROMANS = rules(
+    (
+        r"(?P<names>\b(?:Wars|Parts|Volumes|Vols\.|Chapters|Books|Acts|Types|Phases|Articles|Titles))"
+        r"\s(?P<one>[IVXL]{1,6})(?P<join>,?\s(?:and|or|to)\s|\s?[-&]\s?)(?P<other>[IVXL]{1,6})\b",
+        _many,
+    ),
+    (r"\b([IVX]{1,5})(?:th|st)?(?=\s(?:century|centuries)\b)", lambda m: ordinal(_value(m[1]))),
+    (rf"\b(?P<name>{_COUNTED}|{_RULERS})\s+{_ROMAN}", _named),
+    (rf"(?<=[a-z])\s(?=[IVXL]{{2}})(?!XL\b){_ROMAN}", _after_name),
+    (r"\b(?:III|VII|VIII|XII|XIII|XIV|XVI|XVII|XVIII|XIX|XXI)\b", lambda m: cardinal(_value(m[0]))),
+)
+"""Numerals after a name ("Henry VIII", "Rocky IV") and those that can be nothing else."""

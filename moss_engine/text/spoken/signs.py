@@ -8,7 +8,7 @@ import re
 import unicodedata
 
 from moss_engine.text.spoken.cardinals import BEFORE_NUMBER, digits
-from moss_engine.text.spoken.formulas import formulas_to_words
+from moss_engine.text.spoken.formulas import TEX
 from moss_engine.text.spoken.rules import apply, rules
 from moss_engine.text.spoken.tables import EMOJI, SENTENCE_STARTERS, SYMBOLS
 
@@ -70,49 +70,31 @@ def _say_flag(m: re.Match[str]) -> str:
     return f" flag {letters} "
 
 
-_RULER = re.compile(
-    r"^[ \t]*(?:\|[ \t]*)?(?::?-{2,}:?[ \t]*\|[ \t]*)+(?::?-{2,}:?[ \t]*)?$\n?", re.M
-)
-_ROW = re.compile(r"^[ \t]*\|(?P<cells>[^\n]*)\|[ \t]*$", re.M)
-_ITEMS_AND_NOTES = rules(
+def _row(m: re.Match[str]) -> str:
+    cells = ", ".join(cell.strip() for cell in m["cells"].split("|") if cell.strip())
+    if cells[-1:] in ("", *".!?:;"):
+        return cells
+    return cells + (";" if re.search(r"\b[A-Z]$", cells) else ".")  # "Plan B." is no initial
+
+
+_TABLES_AND_LISTS = rules(
+    (r"(?m)^[ \t]*(?:\|[ \t]*)?(?::?-{2,}:?[ \t]*\|[ \t]*)+(?::?-{2,}:?[ \t]*)?$\n?", ""),
+    (r"(?m)^[ \t]*\|(?P<cells>[^\n]*)\|[ \t]*$", _row),
     (r"(?m)^[ \t]*(?:\+(?=[ \t]+[^\s\d])|[▪◦‣·●○■►▶➤→–—](?=[ \t]))", "-"),
     (r"(?m)^([ \t]*(?:[-*]|\d{1,2}[.)])[ \t]+)\[[ xX]\][ \t]+", r"\1"),
     (r"(?m)^[ \t]*\[[^\]\n]{1,40}\]:[ \t]+[^\s/.#]{0,40}[/.#]\S*(?:[ \t]+[\"'(][^\n]*)?$", ""),
     (r"\[\^[\w-]{1,20}\]:?", ""),
     (r"(?i)\[(?:citation needed|clarification needed|edit|who\?|when\?)\]", ""),
 )
+"""Each row of a table as a sentence of its cells, each list mark as a hyphen."""
 _FOOTNOTED = re.compile(r"[.,;:!?\"”]\[\d{1,3}\](?=\s|\[|$)")
 _FOOTNOTE = re.compile(r"(?<=[\w.,;:!?\"”)%'’])(?:\[(?:\d{1,3}|[a-z]|note \d{1,2})\])+")
-_BROKEN_WORD = re.compile(r"(?<=[a-z]{2})-\n(?=[a-z]{2})")
-_STREET = re.compile(r"(?<=[a-z]\s)St\.(?=[ \t]*\n)")
 _SHORT_LINE = re.compile(r"^(?P<line>[^\n]{0,49}[\w)\"'%])[ \t]*\n(?=[ \t]*[\"'(]?[A-Z\d])", re.M)
 _NARROW = 50  # characters of a line: only lists and addresses are as narrow
 _GOES_ON = frozenset(
     "a an the and or but of to in on at by for from with as is are was were that this my your his "
     "her its our their than not no be been has have had".split()
 )
-
-
-def _tables_and_lists(text: str) -> str:
-    """Each row of a table as a sentence of its cells, each list mark as a hyphen; no footnotes."""
-    text = _ROW.sub(_row, _RULER.sub("", text))
-    text = apply(_ITEMS_AND_NOTES, text)
-    return _FOOTNOTE.sub("", text) if _FOOTNOTED.search(text) else text
-
-
-def _lines_joined(text: str) -> str:
-    """A comma where a short line ends before a capital or a figure, as in an address; words that
-    a line's end divided in one piece."""
-    text = _STREET.sub("Street.", _BROKEN_WORD.sub("", text))
-    longest = max(map(len, text.split("\n")))
-    return _SHORT_LINE.sub(lambda m: _pause(m, longest), text)
-
-
-def _row(m: re.Match[str]) -> str:
-    cells = ", ".join(cell.strip() for cell in m["cells"].split("|") if cell.strip())
-    if cells[-1:] in ("", *".!?:;"):
-        return cells
-    return cells + (";" if re.search(r"\b[A-Z]$", cells) else ".")  # "Plan B." is no initial
 
 
 def _pause(m: re.Match[str], longest: int) -> str:
@@ -181,15 +163,20 @@ _RULES = rules(
     (r"(?m)^[ \t]*[-*•][ \t]+", ""),
     (r"(?m)^[ \t]*>(?:[ \t>]+|$)", ""),
     (rf"(?P<emoji>{_EMOJI})(?:\s*(?P=emoji))+", r"\g<emoji>"),
+    (r"(?<=[a-z]{2})-\n(?=[a-z]{2})", ""),  # in a word that a line's end divided
+    (r"(?<=[a-z]\s)St\.(?=[ \t]*\n)", "Street."),
 )
 _DECORATION = re.compile(rf"(?<=[.!?,;:]) *{_EMOJIS}|{_EMOJIS}(?=[.!?,;:]|$)|^\s*{_EMOJIS}", re.M)
 
 
 def without_markup(text: str) -> str:
     """The text without what nobody would read out. Emoji go where they stand beside a sentence, and
-    stay inside one; a text of nothing else stays as it is.
+    stay inside one; a text of nothing else stays as it is. A comma comes where a short line ends
+    before a capital or a figure, as in an address.
     """
-    text = _lines_joined(apply(_RULES, text))
+    text = apply(_RULES, text)
+    longest = max(map(len, text.split("\n")))
+    text = _SHORT_LINE.sub(lambda m: _pause(m, longest), text)
     plain = _DECORATION.sub(" ", text)
     return plain if re.search(r"\w", plain) else text
 
@@ -197,7 +184,8 @@ def without_markup(text: str) -> str:
 def unwrapped(text: str) -> str:
     """The text without what is there for a program alone: links, tags, code fences, emoticons.
     First of all steps, as the others take their signs for their own."""
-    text = _tables_and_lists(formulas_to_words(text))
+    text = apply(_TABLES_AND_LISTS, apply(TEX, text))
+    text = _FOOTNOTE.sub("", text) if _FOOTNOTED.search(text) else text
     return apply(_WRAPPING, text)
 
 
@@ -265,7 +253,7 @@ def _say_address(m: re.Match[str]) -> str:
     return " " + re.sub(r"\d", lambda d: f" {d[0]} ", words) + tail
 
 
-_ADDRESSES = rules(
+ADDRESSES = rules(
     (rf"(?<=\d\s)(?P<side>[NSEW]){_TO_ROAD}", _side),
     (
         rf"(?<=[a-z.])(?P<comma>,?)\s(?P<state>{_STATES})\s"
@@ -276,14 +264,8 @@ _ADDRESSES = rules(
     (_ADDRESS, _say_address),
     (_FILE_DOT, " dot "),
 )
-
-
-def addresses_to_words(text: str) -> str:
-    """Every sign of an address or path written out."""
-    return apply(_ADDRESSES, text)
-
-
-_PLACES = rules(
+"""Every sign of an address or path written out."""
+PLACES = rules(
     (rf"(?:(?<=\b[oOiIaA][nft]\s)|(?<=\b[tT]o\s)|(?<=\band\s))(?P<side>[NSEW]){_TO_ROAD}", _side),
     (r"(?<=[a-z](?:st|nd|rd|th)) [Ff]l\b\.?", " Floor"),
     (
@@ -294,14 +276,7 @@ _PLACES = rules(
         rf"\b(?P<short>{'|'.join(_NATURAL)})(?=\s+(?!(?:Tall|Long|Wide|High|Deep)\b)[A-Z][a-z])",
         lambda m: _NATURAL[m["short"]],
     ),
-    (
-        rf"\b(?P<short>{'|'.join(_WITHIN)})(?={BEFORE_NUMBER}|\s[A-Z]\b)",
-        lambda m: _WITHIN[m["short"]],
-    ),
+    (rf"\b({'|'.join(_WITHIN)})(?={BEFORE_NUMBER}|\s[A-Z]\b)", lambda m: _WITHIN[m[1]]),
 )
-
-
-def places_to_words(text: str) -> str:
-    """Roads after their name, mounts and forts before it, flats before a number: "5th St. SE", "Oak
-    Ave, Apt 3", "Mt Everest"."""
-    return apply(_PLACES, text)
+"""Roads after their name, mounts and forts before it, flats before a number: "5th St. SE",
+"Oak Ave, Apt 3", "Mt Everest"."""

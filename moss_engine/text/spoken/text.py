@@ -11,13 +11,13 @@ import unicodedata
 from functools import lru_cache
 
 from moss_engine.text.spoken.cardinals import BEFORE_NUMBER, cardinal
-from moss_engine.text.spoken.dates import weekdays_to_words
-from moss_engine.text.spoken.formulas import code_to_words, sums_to_words
-from moss_engine.text.spoken.numbers import numbers_to_words, romans_to_words
+from moss_engine.text.spoken.dates import WEEKDAYS
+from moss_engine.text.spoken.formulas import CODE, SUMS
+from moss_engine.text.spoken.numbers import ROMANS, numbers_to_words
 from moss_engine.text.spoken.rules import after, apply, rules
 from moss_engine.text.spoken.signs import (
-    addresses_to_words,
-    places_to_words,
+    ADDRESSES,
+    PLACES,
     transliterate,
     unwrapped,
     without_markup,
@@ -140,11 +140,11 @@ def spoken_text(text: str) -> str:
     if not text.isprintable():
         text = "".join(c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
     text = apply(_RUNS, apply(_LINE_ENDS, text))
-    text = _LONG_RUN.sub(_say_run, without_markup(code_to_words(addresses_to_words(text))))
-    text = numbers_to_words(transliterate(sums_to_words(text)))
-    text = _say_words(_say_marks(weekdays_to_words(romans_to_words(text))))
+    text = _LONG_RUN.sub(_say_run, without_markup(apply(CODE, apply(ADDRESSES, text))))
+    text = numbers_to_words(transliterate(apply(SUMS, text)))
+    text = _say_words(_say_marks(text))
     for _ in range(_PASSES):
-        said = _say_words(apply(_FORMS, weekdays_to_words(romans_to_words(text))))
+        said = _say_words(apply(_FORMS, text))
         if said == text:
             break
         text = said
@@ -182,9 +182,11 @@ _WRITTEN = (
 )
 _LETTER_RANGE = (r"\b(?:A-Z|a-z)\b(?!-)", lambda m: f"{m[0][0]} to {m[0][2]}")
 _HYPHENED = (r"(?<=[A-Z])-(?=[A-Z]{2})", " ")
-_FORMS = rules(_WRITTEN, _LETTER_RANGE, _HYPHENED)
+_FORMS = rules(*ROMANS, *WEEKDAYS, _WRITTEN, _LETTER_RANGE, _HYPHENED)
 """The only ones that find something in a text of words and punctuation."""
 _MARKS = rules(
+    *ROMANS,
+    *WEEKDAYS,
     _WRITTEN,
     (r"\b([A-G])#(?!\w)", r"\1 sharp"),
     (
@@ -256,7 +258,7 @@ _NOT_BEFORE_INITIAL = (
     "Table|Team|Room|Gate|Unit|Line|Form|Level|Influenza|Product|Version|Phase|Schedule|Article|"
     "Answer|Question|Case|Model|Zone|Block|Building|Terminal|An|Step"
 )
-_DOTTED = rules(
+_WORDS = rules(
     (
         r"(?i)\b(?:(?:e\.g|i\.e)\.?(?!\w\.)|(?:a\.k\.a|ph\.d|[ap]\.m|w\.r\.t)\.)",
         lambda m: DOTTED[m[0].lower().rstrip(".")] + _end_kept(m),
@@ -265,8 +267,7 @@ _DOTTED = rules(
     (r"\bP\.\s?S\.,?(?=\s)", "P S,"),
     (r"\b(?:[A-Za-z]\.){2,}", _initials),
     (r"(?<!slash )\b(etc|vs)\b(?!\.)", lambda m: ABBREVIATIONS[m[1]]),
-)
-_ABBREVIATED = rules(
+    *PLACES,
     (r"\bDr\.(?=\s+[A-Z])", "Doctor"),
     (rf"{_ROAD_NAME} Dr\.", lambda m: f"{m[1]} Drive" + _end_kept(m)),
     (r"\bDr\.", lambda m: "Doctor" + _end_kept(m)),
@@ -289,8 +290,6 @@ _ABBREVIATED = rules(
         _unless_sentence,
     ),
     (rf"\b((?!(?:{_NOT_BEFORE_INITIAL}) )[A-Z][a-z]+ A)\.(?=\s+([A-Z][\w']*))", _unless_sentence),
-)
-_LETTERS = rules(
     # beside other single letters they are spelt: "n o r a d"
     (r"\b((?i:how|what|where|who|why|when|you|we|they)|u) r\b", r"\1 are"),
     (r"\br u\b", "are u"),
@@ -311,8 +310,7 @@ _WORD = re.compile(r"[A-Za-z']+")
 
 def _say_words(text: str) -> str:
     """One pass of the rules that look at words; repeated until nothing changes."""
-    text = apply(_LETTERS, apply(_ABBREVIATED, places_to_words(apply(_DOTTED, text))))
-    text = unshout(text)
+    text = unshout(apply(_WORDS, text))
     others = {word for word in set(_WORD.findall(text)) if not _stays_anywhere(word)}
     if others:
         text = _WORD.sub(lambda m: _say_word(m[0], _begins(m)) if m[0] in others else m[0], text)

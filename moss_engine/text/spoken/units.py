@@ -173,10 +173,7 @@ MONEY = rules(
     ),
 )
 ALONE = rules(
-    (
-        rf"(?<![\w/])(?P<unit>{'|'.join(UNITS_ALONE)})(?![\w/])",
-        lambda m: _plural(UNITS[m["unit"]], ""),
-    )
+    (rf"(?<![\w/])({'|'.join(UNITS_ALONE)})(?![\w/])", lambda m: _plural(UNITS[m[1]], ""))
 )
 MEASURES = rules(
     (

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from moss_engine.api.metrics import RequestMetrics
 from moss_engine.api.request import Message, ToolCall, Tools
 
 
@@ -14,15 +13,14 @@ from moss_engine.api.request import Message, ToolCall, Tools
 class Question:
     """`text` is what was said or typed, empty where the conversation ends with what a function
     gave; `before` are the turns before it, as text, with calls of functions; `system` is the
-    visitor's own system prompt or empty, `speed` the speaking rate asked for, `last` what was
-    measured of the answer before this one, and `tools` are functions that may be called."""
+    visitor's own system prompt or empty, `speed` the speaking rate asked for, and `tools` are
+    functions that may be called."""
 
     text: str
     before: tuple[Message, ...] = ()
     system: str = ""
     session_id: str = ""
     speed: float = 1.0
-    last: RequestMetrics | None = None
     tools: Tools | None = None
 
 

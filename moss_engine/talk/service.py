@@ -8,7 +8,6 @@ import logging
 import secrets
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
@@ -27,7 +26,6 @@ from moss_engine.api.errors import (
 )
 from moss_engine.api.events import Accepted, Called, Event, Failed, Finished, FinishReason, Thought
 from moss_engine.api.info import ServiceInfo, ServiceStats
-from moss_engine.api.metrics import RequestMetrics, Timeline, fold, measure
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import (
     Message,
@@ -47,7 +45,6 @@ from moss_engine.text.beside import beside
 log = logging.getLogger(__name__)
 
 POLL_S = 0.05
-MAX_SESSIONS = 256  # whose last figures are remembered
 UNHEARD_S = 10.0  # a reply that nobody began to listen to is given up
 MAX_AHEAD = 16  # parts that were thought of and are not said yet
 
@@ -79,12 +76,6 @@ class TalkReply:
         self._taken = 0
         self._cancelled = False
         self._listened = False
-        self._timeline = Timeline()
-
-    @property
-    def metrics(self) -> RequestMetrics:
-        """The figures of the reply so far."""
-        return measure(self._timeline)
 
     @property
     def unheard_s(self) -> float:
@@ -111,7 +102,6 @@ class TalkReply:
         try:
             async with aclosing(self._answer(queue)) as events:
                 async for event in events:
-                    self._timeline = fold(self._timeline, event)
                     yield event
         finally:
             self.cancel()
@@ -230,7 +220,6 @@ class TalkingService(ServiceWrapper):
         self._places = info.max_sessions + info.max_waiting
         self._lock = threading.Lock()
         self._open: dict[str, TalkReply] = {}
-        self._last: OrderedDict[str, RequestMetrics] = OrderedDict()  # by session
         self._closed = False
 
     def start(self) -> None:
@@ -318,9 +307,7 @@ class TalkingService(ServiceWrapper):
             check_text(text, self.info.max_text_chars)
         said = (replace(message, content=Text(_words(message) or "")) for message in before)
         turns = tuple(m for m in said if m.calls or m.call_id or m.content != Text(""))
-        measured = self._last.get(request.session_id)
-        session_id, speed = request.session_id, request.speed
-        return Question(text, turns, system, session_id, speed, measured, request.tools)
+        return Question(text, turns, system, request.session_id, request.speed, request.tools)
 
     async def say(self, part: Say, request: Request) -> ReplyStream:
         """A part of an answer, in the voice of the request that asked."""
@@ -339,15 +326,9 @@ class TalkingService(ServiceWrapper):
     def forget(self, reply: TalkReply) -> None:
         """It is over."""
         with self._lock:
-            if self._open.get(reply.request_id) is not reply:
-                return  # it was given up, and another may have its name
-            del self._open[reply.request_id]
-            if reply.metrics.audio_s:
-                session_id = reply.request.session_id
-                self._last.pop(session_id, None)
-                self._last[session_id] = reply.metrics
-                if len(self._last) > MAX_SESSIONS:
-                    self._last.popitem(last=False)
+            # Where it was given up, another may have its name.
+            if self._open.get(reply.request_id) is reply:
+                del self._open[reply.request_id]
 
     def _cancel_all(self, session_id: str | None = None) -> None:
         with self._lock:

@@ -107,7 +107,6 @@ class SmallTalk:
             or tools.said_again(text, question.before)
             or tools.spelled(text)
             or tools.counted(text)
-            or tools.measured(text, question.last)
             or calculator.answered(text)
         )
 

@@ -1,4 +1,5 @@
-"""What the small talk can do by itself: the clock, saying again, spelling, counting, its own speed.
+"""What the small talk can do by itself: the clock, saying again, spelling, counting, another
+speaking rate.
 A tool gives a sentence, or None where something else was asked for. Pure."""
 
 from __future__ import annotations
@@ -7,7 +8,6 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from moss_engine.api.metrics import RequestMetrics
 from moss_engine.api.request import Message, Text
 from moss_engine.talk.calculator import read
 from moss_engine.talk.wording import bare, unquoted
@@ -169,38 +169,6 @@ def _line(first: int | None, last: int | None) -> str | None:
     step = 1 if last >= first else -1
     line = ", ".join(cardinal(number) for number in range(first, last + step, step))
     return f"{line[:1].upper()}{line[1:]}."
-
-
-_FAST = (
-    r"how (?:fast|quick) (?:are you|is this|is it|was that|do you (?:answer|speak|work))"
-    r"|how long (?:did|does) (?:that|it|this|an answer) take|how long did you (?:need|take|think)"
-    r"|what is your (?:latency|speed|delay)|(?:what is )?the latency|how much delay is there"
-)
-_REAL = (
-    r"(?:is|are) (?:this|that|it|you) (?:in |really )?real[- ]?time"
-    r"|do you (?:answer|speak|work|run) in real[- ]?time"
-    r"|does (?:this|it) (?:run|work) in real[- ]?time|real[- ]?time"
-)
-
-
-def measured(question: str, last: RequestMetrics | None) -> str | None:
-    """Figures of the answer before this one, where there was one that made sound."""
-    text = bare(question)
-    if not re.fullmatch(f"{_FAST}|{_REAL}", text):
-        return None
-    known = last is not None and last.ttfa_ms is not None and last.rtf
-    if not known:
-        begins = "Yes, this" if re.fullmatch(_REAL, text) else "This"
-        return (
-            f"{begins} is real time: you hear an answer while it is still being made. Ask me again "
-            "after this one, and I tell you how fast it was."
-        )
-    assert last is not None and last.ttfa_ms is not None and last.rtf
-    begins = "Yes. " if re.fullmatch(_REAL, text) else ""
-    return (
-        f"{begins}The first sound of my last answer was ready after {last.ttfa_ms / 1000:.2f} "
-        f"seconds, and I made it {1 / last.rtf:.1f} times as fast as it is spoken."
-    )
 
 
 _STEP = 1.2

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from moss_engine.api.metrics import RequestMetrics
 from moss_engine.api.request import Message, Text
 from moss_engine.talk import calculator, tools
 from moss_engine.talk.answer import Question
@@ -84,15 +83,3 @@ def test_what_is_too_long_is_neither_spelled_nor_counted():
 def test_the_speaking_rate_has_ends():
     assert tools.other_rate("faster", 1.5, 0.7, 1.5) == (1.5, "I cannot speak any faster.")
     assert tools.other_rate("slower", 0.75, 0.7, 1.5) == (0.7, "All right, I speak slower now.")
-
-
-def measured() -> RequestMetrics:
-    values = dict.fromkeys(RequestMetrics.__dataclass_fields__, 0)
-    return RequestMetrics(**{**values, "ttfa_ms": 250.0, "rtf": 0.4})
-
-
-def test_the_figures_are_those_of_the_answer_before():
-    assert "after 0.25 seconds" in (tools.measured("How fast are you?", measured()) or "")
-    assert "2.5 times as fast" in (tools.measured("is this real time", measured()) or "")
-    assert "Ask me again" in (tools.measured("Is this real time?", None) or "")
-    assert tools.measured("is this real", measured()) is None

@@ -48,14 +48,14 @@ class Finding:
 
 def check_network(folder: Path) -> Iterator[Finding]:
     """The language model: configuration, tokenizer, and every tensor's name and shape."""
-    yield from _look(
-        "config.json", lambda: _describe_config(ModelConfig.from_file(folder / "config.json"))
-    )
+    path = folder / "config.json"
     try:
-        model = ModelConfig.from_file(folder / "config.json")
-    except MossError:
+        model = ModelConfig.from_file(path)
+    except MossError as error:
+        yield Finding("config.json", str(error), is_fault=True)
         return
-    if taken := assumed(read_json(folder / "config.json")):
+    yield Finding("config.json", _describe_config(model))
+    if taken := assumed(read_json(path)):
         ids = ", ".join(f"{name} {value}" for name, value in taken.items())
         yield Finding("config.json", f"leaves out what the published vocabulary says: {ids}")
     yield from _look("tokenizer.json", lambda: _describe_tokenizer(folder, model))
@@ -200,10 +200,8 @@ def check_together(network: Path, codec: Path) -> Iterator[Finding]:
     if not is_moss_codec(codec):
         return
     try:
-        spoken, heard = (
-            ModelConfig.from_file(network / "config.json").special.num_codes,
-            WhisperVqConfig.from_folder(codec).num_codes,
-        )
+        spoken = ModelConfig.from_file(network / "config.json").special.num_codes
+        heard = WhisperVqConfig.from_folder(codec).num_codes
     except MossError:
         return
     yield Finding(

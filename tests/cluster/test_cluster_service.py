@@ -126,7 +126,7 @@ def test_news_of_a_replica_are_asked_for_again_when_they_have_ended(monkeypatch)
         assert events[-1].rows == tuple(TALK) and asyncio.run(cluster.service.stats()).ready
 
 
-async def test_leaving_and_stopping_end_the_reply_at_its_replica():
+async def test_leaving_stopping_and_draining_end_the_reply_at_its_replica():
     with clustered() as cluster:
         reply, events, _ = await cluster.held()
         await take(events, Sampled, 5)
@@ -135,6 +135,11 @@ async def test_leaving_and_stopping_end_the_reply_at_its_replica():
         assert last.reason is FinishReason.CANCELLED and len(last.rows) >= 5
         _, events, _ = await cluster.held()
         await events.aclose()
+        _, events, _ = await cluster.held()
+        await cluster.service.drain(0.0)
+        with pytest.raises(ShuttingDownError):
+            await cluster.service.submit(ask())
+        assert isinstance([event async for event in events][-1], Finished)
         assert await soon(lambda: all(map(at_rest, cluster.cores.values())))
 
 
@@ -149,15 +154,6 @@ async def test_news_of_replies_travel_together_and_who_leaves_stops_his_own_alon
         (core,) = cluster.cores.values()
         assert await soon(lambda: at_rest(core))
         assert cluster.remote("replica-0").most_together > 1
-
-
-async def test_draining_refuses_and_gives_every_reply_its_last_word():
-    with clustered() as cluster:
-        _, events, _ = await cluster.held()
-        await cluster.service.drain(0.0)
-        with pytest.raises(ShuttingDownError):
-            await cluster.service.submit(ask())
-        assert isinstance([event async for event in events][-1], Finished)
 
 
 async def test_a_listener_who_vanishes_while_his_reply_is_held_back_stops_it():
@@ -339,19 +335,14 @@ def test_a_page_that_vanishes_holds_no_place():
         assert at_once(core.stats()).engine.blocks_used == 0
 
 
-def test_a_cluster_that_does_not_start_says_so():
-    with clustered(1) as cluster:
-        cluster.fleet.hidden.add("replica-0")
-        late = ClusterService(cluster.fleet, start_s=0.3)
-        with pytest.raises(ReplicasLostError, match="ready within"):
-            late.start()
-        late.close()
-        cluster.fleet.closed = False
-
-
-def test_a_page_lets_in_as_many_as_the_replicas_that_are_still_starting():
+def test_a_page_lets_in_as_many_as_replicas_are_starting_and_says_so_where_none_does():
     with clustered(3) as cluster:
-        cluster.fleet.hidden |= {"replica-0", "replica-1"}
+        cluster.fleet.hidden |= cluster.cores.keys()
+        early = ClusterService(cluster.fleet, start_s=0.3)
+        with pytest.raises(ReplicasLostError, match="ready within"):
+            early.start()
+        early.close()
+        cluster.fleet.hidden.remove("replica-2")
         early = ClusterService(cluster.fleet)
         early.start()
         assert asyncio.run(early.describe()).max_sessions == 3 * INFO.max_sessions

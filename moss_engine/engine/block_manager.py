@@ -32,9 +32,8 @@ def block_hash(parent: bytes, ids: Sequence[int]) -> bytes:
 class _Owner:
     quota: int
     table: tuple[int, ...] = ()
-    hashes: list[bytes] = field(
-        default_factory=list
-    )  # of the leading full blocks whose rows are computed
+    # of the leading full blocks whose rows are computed
+    hashes: list[bytes] = field(default_factory=list)
 
 
 class BlockManager:

@@ -34,9 +34,8 @@ class Pool:
         self.rows: dict[str, list[int]] = {}  # by owner: prompt and reply so far
         self.max_rows: dict[str, int] = {}
         self.num_computed: dict[str, int] = {}
-        self.computed_prefixes: set[tuple[int, ...]] = (
-            set()
-        )  # of whole blocks, ever computed by anybody
+        # of whole blocks, ever computed by anybody
+        self.computed_prefixes: set[tuple[int, ...]] = set()
 
     def start(self, owner: str, prompt: list[int], max_rows: int) -> bool:
         """Reserve and allocate; whether there was room."""

@@ -115,14 +115,12 @@ class Engine:
                 request.progress,
                 replays=self._replays,
             )
-            superseded = None
-            if not turn.is_complete:
-                if crowded_out := self._scheduler.crowded_out_by(turn):
-                    self._fail(crowded_out, BusyError(CROWDED_OUT))
-                superseded = self._scheduler.submit(turn)
+            left = None if turn.is_complete else self._scheduler.submit(turn)
             self._turns[turn.owner] = turn
-            if superseded:
-                self._finish(superseded, FinishReason.CANCELLED)
+            if left and left.request.session_id == request.session_id:
+                self._finish(left, FinishReason.CANCELLED)
+            elif left:
+                self._fail(left, BusyError(CROWDED_OUT))
             if missed.text:
                 self._say(turn, missed.text, missed.num_codes)
             if turn.is_complete:

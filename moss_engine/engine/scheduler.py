@@ -77,45 +77,34 @@ class Scheduler:
     def check_place(self, request: Request) -> None:
         """Raise BusyError if a request could not be queued, whatever it says: that is known before
         its text is read, which takes long."""
-        if self._needs_place(request) and self._longest_waiting(visitor_of(request)) is None:
-            raise self._busy()
+        if any(other.request.session_id == request.session_id for other in self.waiting):
+            return
+        if self._is_full and request.progress is None:
+            self._longest_waiting(visitor_of(request))
 
-    def crowded_out_by(self, turn: RequestState) -> RequestState | None:
-        """The turn that has to leave a full queue for this one: the last one of the visitor with
-        the most waiting, if these are at least two more than this turn's visitor has. Replies that
-        began elsewhere are not counted, and stay. Raises ContextError if this one can never
-        run."""
-        self._check_length(turn)
-        return self._longest_waiting(turn.visitor) if self._needs_place(turn.request) else None
-
-    def _needs_place(self, request: Request) -> bool:
-        """Whether the queue is full, and it neither goes on nor takes the place of another."""
-        if not self._is_full or request.progress is not None:
-            return False
-        return all(other.request.session_id != request.session_id for other in self.waiting)
-
-    def _longest_waiting(self, visitor: str) -> RequestState | None:
+    def _longest_waiting(self, visitor: str) -> RequestState:
+        """The turn that has to leave a full queue for one of this visitor: the last one of the
+        visitor with the most waiting, if these are at least two more than this visitor has. Replies
+        that began elsewhere are not counted, and stay. Raises BusyError if none has to."""
         fresh = [other for other in self.waiting if other.request.progress is None]
         waiting = Counter(other.visitor for other in fresh)
         crowd, most = max(waiting.items(), key=lambda item: item[1], default=("", 0))
         if most <= waiting[visitor] + 1:
-            return None
+            raise BusyError(
+                f"All places are taken and {len(self.waiting)} turns are waiting; try again in a "
+                f"moment."
+            )
         return next(other for other in reversed(fresh) if other.visitor == crowd)
 
-    def _busy(self) -> BusyError:
-        return BusyError(
-            f"All places are taken and {len(self.waiting)} turns are waiting; try again in a "
-            f"moment."
-        )
-
     def submit(self, turn: RequestState) -> RequestState | None:
-        """Queue a turn; returns the waiting turn of the same session that it replaces, if any.
+        """Queue a turn; returns the waiting turn that leaves for it, if any: that of the same
+        session, or in a full queue one of a visitor who has many.
 
         Raises ContextError if it can never run, BusyError if too many wait: but a reply that began
         elsewhere has nowhere else to go, and there are no more of them than a lost replica had.
         """
         self._check_length(turn)
-        session_id = turn.request.session_id
+        session_id, left = turn.request.session_id, None
         for index, other in enumerate(self._queue):
             if other.request.session_id == session_id:
                 self._queue[index] = turn
@@ -124,12 +113,13 @@ class Scheduler:
             other, self._held[session_id] = self._held[session_id], turn
             return other
         if self._is_full and turn.request.progress is None:
-            raise self._busy()
+            left = self._longest_waiting(turn.visitor)
+            self.remove(left)
         if any(other.request.session_id == session_id for other in self.running):
             self._held[session_id] = turn
         else:
             self._queue.append(turn)
-        return None
+        return left
 
     def _check_length(self, turn: RequestState) -> None:
         if turn.max_total_rows > self.max_total_rows:

@@ -266,13 +266,10 @@ def test_a_full_queue_makes_room_for_a_visitor_who_has_fewer_in_it():
     *many, another = crowd(4)
     submit(scheduler, *many)
     other = make_turn(first=30, visitor="other")
-    assert scheduler.crowded_out_by(another) is None
     with pytest.raises(BusyError):
         scheduler.submit(another)
-    assert scheduler.crowded_out_by(other) is many[-1]
-    scheduler.remove(many[-1])
-    scheduler.submit(other)
-    assert other in scheduler.waiting
+    assert scheduler.submit(other) is many[-1]
+    assert scheduler.waiting == (*many[:-1], other)
 
 
 def test_a_reply_that_is_half_spoken_leaves_the_queue_for_nobody():
@@ -280,11 +277,9 @@ def test_a_reply_that_is_half_spoken_leaves_the_queue_for_nobody():
     spoken = [make_turn(first=20 + i, visitor="crowd", moved=True) for i in range(2)]
     first, second = crowd(2)
     submit(scheduler, first, second, *spoken)
-    other = make_turn(first=30, visitor="other")
-    assert scheduler.crowded_out_by(other) is second
-    scheduler.remove(second)
-    scheduler.submit(make_turn(first=31, visitor="somebody"))
-    assert scheduler.crowded_out_by(other) is None, "the crowd has one of its own in the queue"
+    assert scheduler.submit(make_turn(first=30, visitor="other")) is second
+    with pytest.raises(BusyError):  # the crowd has one of its own in the queue
+        scheduler.submit(make_turn(first=31, visitor="somebody"))
 
 
 def test_a_reply_that_began_elsewhere_waits_for_nobody_who_runs():
@@ -305,9 +300,9 @@ def test_a_reply_that_began_elsewhere_waits_for_nobody_who_runs():
 
 def test_a_full_queue_takes_a_reply_that_began_elsewhere_and_nobody_leaves_for_it():
     scheduler = make_scheduler(TWO, max_waiting=2)
-    submit(scheduler, *crowd(4))
+    *many, another = crowd(5)
+    submit(scheduler, *many)
     moved = make_turn(first=30, visitor="other", moved=True)
-    assert scheduler.crowded_out_by(moved) is None
     assert scheduler.submit(moved) is None and moved in scheduler.waiting
     with pytest.raises(BusyError):
-        scheduler.submit(make_turn(first=31, visitor="other"))
+        scheduler.submit(another)

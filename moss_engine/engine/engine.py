@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from moss_engine.api.errors import (
+    IN_USE,
     BusyError,
     EngineFaultError,
     MossError,
@@ -106,9 +107,7 @@ class Engine:
             if self.fault:
                 raise EngineFaultError(self.fault)
             if request.request_id in self._turns:
-                raise ParameterError(
-                    "request_id is that of an open request; give every request its own."
-                )
+                raise ParameterError(IN_USE)
             decoder = self.processor.open_text_decoder
             turn, missed = open_turn(
                 lambda: RequestState(request, segments, self._ids, decoder(), accepted_s),

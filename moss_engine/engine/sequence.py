@@ -90,12 +90,10 @@ class Sequence:
             self._allowed_text(),
         )
 
-    def bound_row(self, most_pending: int) -> Row | None:
+    def bound_row(self) -> Row | None:
         """The next row, where the bound text leaves one choice, so that it needs neither logits nor
-        a draw; None where there is a choice, for the reply's first row, and while `most_pending`
-        rows or more wait to be run."""
-        ends = self.finish_reason is not None or not self.num_reply_rows
-        allowed_text = None if ends or self.num_pending >= most_pending else self._allowed_text()
+        a draw."""
+        allowed_text = self._allowed_text()
         if allowed_text is None or len(allowed_text) != 1:
             return None
         return Row(allowed_text[0], self._ids.audio_pad)
@@ -109,7 +107,7 @@ class Sequence:
     def append(self, row: Row) -> None:
         """Append a sampled row (settled, as the sampler gives it) or the bound one, move the token
         machine and apply the stop rules."""
-        bound = self.bound_row(self.num_pending + 1) if self.num_pending else row
+        bound = self.bound_row() if self.num_pending else row
         assert bound is not None and bound.text == row.text, "a row was sampled out of turn"
         self.restore(row)
 
@@ -211,12 +209,13 @@ class RequestState:
         return self._note(row, modality)
 
     def row_without_draw(self, most_pending: int) -> Row | None:
-        """The next row, where it is to be replayed or bound (`Sequence.bound_row`)."""
+        """The next row, where it is to be replayed or bound; None for the reply's first row, and
+        while `most_pending` rows or more wait to be run."""
         sequence = self.sequence
-        if not self.to_replay or not sequence.num_reply_rows:
-            return sequence.bound_row(most_pending)
-        ends = sequence.finish_reason is not None or sequence.num_pending >= most_pending
-        return None if ends else self.to_replay[0]
+        ends = sequence.finish_reason is not None or not sequence.num_reply_rows
+        if ends or sequence.num_pending >= most_pending:
+            return None
+        return self.to_replay[0] if self.to_replay else sequence.bound_row()
 
     def restore(self, rows: Iterable[Row]) -> str:
         """Bring it to where the same reply was elsewhere; returns its text.

@@ -215,7 +215,7 @@ def test_replicas_on_a_cpu_do_not_choose_their_number_format_themselves(monkeypa
     [("kill_after", 0), ("kill_after", 1), ("kill_after", 50), ("hang_after", 20)],
 )
 def test_a_reply_survives_the_loss_of_its_replica(fault, events):
-    with clustered(hangs_s=1.0) as cluster:
+    with clustered() as cluster:
         first = home(cluster)
         remote = cluster.remote(first)
         setattr(remote, fault, remote.told + events)

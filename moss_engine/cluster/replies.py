@@ -285,7 +285,6 @@ class ClusterReply(OpenReply):
             self._put(told)
 
     def _put(self, event: Event) -> None:
-        self.num_rows = event.num_rows
         if isinstance(event, Finished | Failed):
             time_s = self._course.not_before(event.time_s)
             self._replies.open.finish(replace(event, time_s=time_s))

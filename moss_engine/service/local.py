@@ -265,9 +265,10 @@ class LocalService:
         speaks = self.engine.processor.speaks(request)
         voice, rate_hz = None if self._network_voices else request.voice, self.codec.sample_rate_hz
         progress = request.progress or Progress()
-        stream.taken_samples, lead = progress.num_taken, self.info.lead_samples
+        stream.num_rows, stream.taken_samples = len(progress.rows), progress.num_taken
+        lead = self.info.lead_samples
         job = SpeechJob(stream, voice, rate_hz, lead, progress, request.moves) if speaks else None
-        reply = OpenReply(request, stream, job, num_rows=len(progress.rows))
+        reply = OpenReply(request, stream, job)
         self._replies.add(reply)
         return reply
 
@@ -355,7 +356,6 @@ class LocalService:
             wake(waiters)
 
     def _tell_row(self, event: Sampled, reply: OpenReply, waiters: list[Waiter]) -> None:
-        reply.num_rows = event.num_rows
         if reply.stream.held_s:
             event = replace(event, held_s=reply.stream.held_s)
         reply.stream.put(event, waiters)
@@ -363,7 +363,7 @@ class LocalService:
             self._add_codes(event, reply.job)
 
     def _tell_other(self, event: Event, reply: OpenReply, waiters: list[Waiter]) -> None:
-        reply.num_rows, job = event.num_rows, reply.job
+        job = reply.job
         if isinstance(event, Finished) and reply.cancelled:
             # It ended by itself, but its sound was dropped.
             event = replace(event, reason=FinishReason.CANCELLED)
@@ -379,7 +379,6 @@ class LocalService:
             reply.stream.put(event, waiters)
 
     def _add_codes(self, event: Sampled, job: SpeechJob) -> None:
-        job.num_rows = event.num_rows
         code = code_of(event.row, self.engine.processor.ids)
         codes = event.silence if code is None else (code, *event.silence)
         for heard in codes:

@@ -34,7 +34,6 @@ class OpenReply:
     job: SpeechJob | None
     cancelled: bool = False
     cause: str | None = None
-    num_rows: int = 0
 
     def __post_init__(self) -> None:
         self.request_id = self.request.request_id
@@ -65,12 +64,12 @@ class OpenReply:
     def stopped(self) -> Finished:
         """The terminal event of a reply that gets no other."""
         reason, elapsed_s = FinishReason.CANCELLED, self.stream.elapsed_s()
-        return Finished(self.request_id, elapsed_s, self.num_rows, reason, self.rows)
+        return Finished(self.request_id, elapsed_s, self.stream.num_rows, reason, self.rows)
 
     def failed(self, error: MossError) -> Failed:
         """The terminal event of a reply that an error ended."""
-        elapsed_s = self.stream.elapsed_s()
-        return Failed(self.request_id, elapsed_s, self.num_rows, error.code, str(error))
+        elapsed_s, num_rows = self.stream.elapsed_s(), self.stream.num_rows
+        return Failed(self.request_id, elapsed_s, num_rows, error.code, str(error))
 
     def line(self, event: Finished | Failed) -> dict[str, Any]:
         """What the reply log says of its end."""
@@ -85,7 +84,7 @@ class OpenReply:
             "end": event.reason.value if finished else "failed",
             "cause": cause,
             "seconds": round(event.time_s, 3),
-            "rows": self.num_rows,
+            "rows": self.stream.num_rows,
             "first_sound_s": self.job and self.job.first_sound_s,
             "sound_s": self.job and round(self.job.made_s, 3),
         }

@@ -44,8 +44,9 @@ them alone: with hundreds of listeners, waking each for every row costs more tha
 class LocalReplyStream:
     """The `ReplyStream` of a listener in this process. Exactly one terminal event is delivered.
 
-    `taken_samples` is what the listener has acknowledged; `accepted_s`, on `clock`, is the zero of
-    the events' times; `held_s` is how long the reply was held back, as its listener was far behind.
+    `num_rows` are the reply's so far, `taken_samples` what the listener has acknowledged;
+    `accepted_s`, on `clock`, is the zero of the events' times; `held_s` is how long the reply was
+    held back, as its listener was far behind.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class LocalReplyStream:
         on_taken: Callable[[], None],
     ):
         self.request_id = request_id
-        self.taken_samples = 0
+        self.num_rows = self.taken_samples = 0
         self.held_s = 0.0
         self._held_since_s: float | None = None
         self.accepted_s = clock()
@@ -127,6 +128,7 @@ class LocalReplyStream:
             if self._over:
                 return False
             self._over = isinstance(event, (Finished, Failed))
+            self.num_rows = max(self.num_rows, event.num_rows)
             if not self._events:
                 self._pending_since_s = self._clock()
             self._events.append(event)
@@ -415,7 +417,6 @@ class SpeechJob:
         self.missing_codes = 1
         self.ending: Finished | None = None
         self.cancelled = False
-        self.num_rows = 0
         unplayed_s = max(0, sent_samples - reply.taken_samples) / sample_rate_hz
         self._due_s = reply.accepted_s + (unplayed_s if sent_samples else FIRST_SOUND_S)
         self._made_samples = sent_samples
@@ -538,7 +539,7 @@ class SpeechJob:
         chunk = AudioChunk(
             self.request_id,
             elapsed_s,
-            self.num_rows,
+            self.reply.num_rows,
             samples,
             self._made_samples,
             self._sample_rate_hz,

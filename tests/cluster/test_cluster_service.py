@@ -112,9 +112,9 @@ async def test_a_replica_makes_no_more_than_run_ahead_of_what_was_taken():
     with clustered() as cluster:
         reply, events, begin = await cluster.held(2.0)
         (made,) = cluster.cores[placements(begin)[0]]._replies.all()
-        assert await soon(lambda: made.num_rows >= 50)
+        assert await soon(lambda: made.stream.num_rows >= 50)
         await asyncio.sleep(0.2)
-        assert made.num_rows < 80, "two seconds are 50 codes"
+        assert made.stream.num_rows < 80, "two seconds are 50 codes"
         reply.acknowledge(24_000 * 60)
         assert_whole(begin + [event async for event in events])
 

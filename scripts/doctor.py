@@ -55,16 +55,12 @@ def codec_bytes(folder: Path) -> int:
         return 0
     encoder = expected_encoder(WhisperVqConfig.from_folder(folder))
     wide = sum(
-        _values(shape) for name, shape in encoder.items() if "codebook" in name or "embed" in name
+        math.prod(shape) for name, shape in encoder.items() if "codebook" in name or "embed" in name
     )
-    flow = sum(map(_values, flow_shapes(read_flow_config(folder / CONFIG)).values()))
-    hift = sum(map(_values, hift_shapes(read_hift_config(folder / CONFIG)).values()))
-    half = sum(map(_values, encoder.values())) - wide + flow
+    flow = sum(map(math.prod, flow_shapes(read_flow_config(folder / CONFIG)).values()))
+    hift = sum(map(math.prod, hift_shapes(read_hift_config(folder / CONFIG)).values()))
+    half = sum(map(math.prod, encoder.values())) - wide + flow
     return 2 * half + 4 * (wide + hift) + WORKSPACE_BYTES
-
-
-def _values(shape: tuple[int, ...]) -> int:
-    return math.prod(shape)
 
 
 def fits(model: ModelConfig, free: int, codec: int) -> list[Fit]:

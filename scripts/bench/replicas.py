@@ -5,10 +5,8 @@ then N replicas with the same --out, which holds what one service carries (or gi
 
     grow            listeners come until --most of each service are there
     hold:SHARE      so many stay as this share of what N single services carry
-    kill:SHARE      a replica is killed under them
+    kill:SHARE      a replica is killed under them, --rounds times, when all are there again
     upgrade:SHARE   all replicas are replaced under them, one after another
-    deaths:ROUNDS   so often: a replica is killed under --one listeners of each service, and its
-                    successor is waited for
 
 The listeners of replicas are in --pages page processes. On GPUs the network has the full size and
 random weights. Times are those of the machine's monotonic clock, which all processes share.
@@ -46,7 +44,7 @@ from scripts.bench.common import Report, count, cpu_name, cpu_s, machine, names_
 from scripts.bench.listeners import Crowd, Heard, crowd
 from scripts.sentences import sentence
 
-PARTS = ("grow", "hold", "kill", "upgrade", "deaths")
+PARTS = ("grow", "hold", "kill", "upgrade")
 PLACES, PROMPT_ROWS, NUM_CODES = 256, 96, 128
 """Replies of a step in a random replica, rows of their prompts, and their own length."""
 PER_S = 12.0
@@ -70,6 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--parts", type=parts, metavar="PART,...",
         default="grow,hold:0.95,hold:0.5,upgrade:0.45,kill:0.5",
         help="run in this order (grow,hold:0.95,hold:0.5,upgrade:0.45,kill:0.5)")  # fmt: skip
+    add("--rounds", type=count, default=1, metavar="N", help="of kill (1)")
     add("--most", type=count, default=200, help="listeners of one service at the most (200)")
     add("--hold-s", type=float, default=15.0, help="seconds for which listeners stay (15)")
     add("--pages", type=count, default=4, help="page processes (4)")
@@ -246,9 +245,7 @@ def replicated(args: argparse.Namespace, one: int, report: Report) -> None:
                 elif name == "hold":
                     found = hold(run_, num)
                 elif name == "kill":
-                    found = kill(run_, num)
-                elif name == "deaths":
-                    found = deaths(run_, args.gpus * one, int(share))
+                    found = [kill(run_, num) for _ in range(args.rounds)]
                 else:
                     new = application(args, version)
                     found = upgrade(run_, num, lambda: serve.run(new, name=NAME, route_prefix=None))  # noqa: B023
@@ -292,6 +289,9 @@ def hold(run: Run, num: int) -> dict[str, Any]:
 
 def kill(run: Run, num: int) -> dict[str, Any]:
     """The death of the busier replica under so many listeners."""
+    while len(run.cards()) < run.gpus:
+        time.sleep(0.2)
+    time.sleep(SETTLE_S)
     killed: list[tuple[float, str]] = []
 
     def die() -> None:
@@ -310,23 +310,6 @@ def kill(run: Run, num: int) -> dict[str, Any]:
         "resumed": len(resumed_ms),
         "last_resumed_ms": round(max(resumed_ms, default=0)),
         "others": lateness(others, killed_s, end_s),
-    }
-
-
-def deaths(run: Run, num: int, rounds: int) -> dict[str, Any]:
-    """One death a round."""
-    found = []
-    for _ in range(rounds):
-        while len(run.cards()) < run.gpus:
-            time.sleep(0.2)
-        time.sleep(SETTLE_S)
-        found.append(kill(run, num))
-    met = [one[whose] for one in found for whose in ("of_the_dead", "others")]
-    return {
-        "listeners": num,
-        "longest_silence_s": max(one["longest_silence_s"] for one in met),
-        "cut": sum(one["cut"] for one in met),
-        "rounds": found,
     }
 
 

@@ -99,11 +99,11 @@ def fast(tab: Any, replies: int, report: Report) -> None:
         tab.page.keyboard.press("Escape")
         tab.page.wait_for_timeout(REST_MS)
         found["from_rest"].append(ask(tab, LONG.format(number)))
-        off(tab, found)
+        found["page_off"].append(abs(shown_ms(tab) - found["from_rest"][-1]))
         tab.page.wait_for_timeout(OVER_MS)
         found["over"].append(ask(tab, SHORT.format(number), over=True))
         found["fade"].append(tab.page.evaluate("tap.silentAt - seen.key"))
-        off(tab, found)
+        found["page_off"].append(abs(shown_ms(tab) - found["over"][-1]))
         report.say(f"{number + 1} of {replies}")
     for name, values in found.items():
         report.add(**spread(name, values))
@@ -114,12 +114,10 @@ def fast(tab: Any, replies: int, report: Report) -> None:
     )
 
 
-def off(tab: Any, found: dict[str, list[float]]) -> None:
-    """What the page says, without what it adds for the sound card, against what was heard."""
+def shown_ms(tab: Any) -> float:
+    """What the page says, without what it adds for the sound card."""
     tab.page.wait_for_function("liveAudio.state.heardAfterMs > 0")
-    shown = tab.page.evaluate("liveAudio.state.heardAfterMs - liveAudio.state.latencyMs")
-    heard = found["over" if len(found["over"]) == len(found["from_rest"]) else "from_rest"][-1]
-    found["page_off"].append(abs(shown - heard))
+    return tab.page.evaluate("liveAudio.state.heardAfterMs - liveAudio.state.latencyMs")
 
 
 def four(browser: Any, url: str, report: Report) -> int:

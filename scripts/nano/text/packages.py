@@ -53,7 +53,7 @@ def package_file(root: Path, path: str) -> Path:
     found = root / "usr" / path
     if not found.exists():
         raise SystemExit(
-            f"{found} is missing; unpack the packages named in {__file__} under {root}."
+            f"{found} is missing; unpack the packages named in scripts/nano/README.md under {root}."
         )
     return found
 

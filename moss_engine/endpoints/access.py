@@ -32,19 +32,10 @@ MAX_HELD = 32 << 20
 SHAPE = "NAME KEY [places=N] [per_minute=N]"
 
 
-@dataclass(frozen=True)
-class Key:
-    """`places` replies at a time and `per_minute` calls a minute; None: as the service has."""
-
-    name: str
-    digest: bytes
-    places: int | None = None
-    per_minute: int | None = None
-
-
 @dataclass(eq=False)
 class Caller:
-    """Who a key belongs to, and what of its limits is in use."""
+    """Who a key belongs to, what it allows, and what of that is in use: `places` replies at a time
+    and `per_minute` calls a minute; None: as the service has."""
 
     name: str
     places: int | None = None
@@ -93,6 +84,10 @@ class Caller:
             self.num_connections -= 1
 
 
+Keys = tuple[tuple[bytes, Caller], ...]
+"""Digests of keys, and whose they are."""
+
+
 @dataclass(frozen=True)
 class Issued:
     """A short-lived key's owner, and the settings of its sessions, until a time."""
@@ -106,8 +101,8 @@ class Access:
     """`keys` of the operator; without any, everybody may call if `open_to_all`, that is if only
     this machine can reach the service, and nobody otherwise."""
 
-    def __init__(self, keys: tuple[Key, ...] = (), *, open_to_all: bool = False):
-        self._callers = {key.digest: Caller(key.name, key.places, key.per_minute) for key in keys}
+    def __init__(self, keys: Keys = (), *, open_to_all: bool = False):
+        self._callers = dict(keys)
         self._local = Caller("local") if open_to_all and not keys else None
         self._issued: dict[bytes, Issued] = {}
 
@@ -178,7 +173,7 @@ def digest_of(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-def read_keys(path: Path) -> tuple[Key, ...]:
+def read_keys(path: Path) -> Keys:
     """The keys of a file, one a line; empty lines and those that begin with # are skipped.
 
     Raises ConfigError that names the line, never the key.
@@ -196,13 +191,14 @@ def read_keys(path: Path) -> tuple[Key, ...]:
     )
     if not keys:
         raise ConfigError(f"{path} holds no key; write lines of {SHAPE}.")
-    for what, values in (("name", [k.name for k in keys]), ("key", [k.digest for k in keys])):
+    digests, callers = zip(*keys, strict=True)
+    for what, values in (("name", [caller.name for caller in callers]), ("key", digests)):
         if len(set(values)) < len(values):
             raise ConfigError(f"{path} has the same {what} twice; give every line its own.")
     return keys
 
 
-def _parse(place: str, words: list[str]) -> Key:
+def _parse(place: str, words: list[str]) -> tuple[bytes, Caller]:
     if len(words) < 2:
         raise ConfigError(f"{place} is incomplete; write {SHAPE}.")
     name, key, *limits = words
@@ -217,7 +213,7 @@ def _parse(place: str, words: list[str]) -> Key:
         if what not in ("places", "per_minute") or not number.isdecimal() or int(number) < 1:
             raise ConfigError(f"{place} has a limit that is none; write {SHAPE}.")
         values[what] = int(number)
-    return Key(name, digest_of(key), **values)
+    return digest_of(key), Caller(name, **values)
 
 
 def _key_in(headers: Headers) -> str:

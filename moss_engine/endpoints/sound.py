@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -159,20 +160,17 @@ def from_base64(data: str) -> bytes:
     threads wait meanwhile. Raises AudioFormatError for what is no base64, and for a data URL."""
     if data.startswith("data:"):
         raise AudioFormatError("The audio is a data URL; send only what follows its comma.")
-    found, left = [], ""
+    clean = "".join("".join(piece.split()) for piece in _pieces(data))
     try:
-        for begin in range(0, len(data), PIECE_BYTES):
-            piece = left + "".join(data[begin : begin + PIECE_BYTES].split())
-            at_end = begin + PIECE_BYTES >= len(data)
-            # The last four characters wait for the end, where alone they may be padded.
-            whole = len(piece) if at_end else max(0, len(piece) - 4) // 4 * 4
-            found.append(base64.b64decode(piece[:whole], validate=True))
-            if not at_end and piece.find("=", 0, whole) >= 0:
-                raise ValueError
-            left = piece[whole:]
+        if clean.find("=", 0, -2) >= 0:
+            raise ValueError
+        return b"".join(base64.b64decode(piece, validate=True) for piece in _pieces(clean))
     except ValueError:  # also binascii.Error
         raise AudioFormatError("The audio is no base64; send its bytes in base64.") from None
-    return b"".join(found)
+
+
+def _pieces(data: str) -> Iterator[str]:
+    return (data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
 
 
 async def heard(server: Server, data: str) -> Speech:

@@ -6,10 +6,10 @@ import asyncio
 import base64
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -38,11 +38,11 @@ class Envelope(BaseModel):
 
 
 class Say(Body):
-    """`rate` is the speaking rate, where the voice has a choice of them."""
+    """What is to be said, and how."""
 
-    text: str
-    voice: str | None = None
-    rate: float = 1.0
+    text: Annotated[str, Field(description="What is said, as it stands.")]
+    voice: Annotated[str | None, Field(description="Who says it.")] = None
+    rate: Annotated[float, Field(description="The speaking rate; 1 is the voice's own.")] = 1.0
 
 
 def open_tool(server: Server) -> Callable[[Request, Caller], Awaitable[Response]]:
@@ -150,37 +150,19 @@ async def say(server: Server, caller: Caller, asked: Say) -> tuple[str, bytes]:
 
 def schema(server: Server) -> dict[str, Any]:
     """What the tool takes, as JSON Schema: only what this model can do."""
-    info = server.info
-    fields: dict[str, Any] = {
-        "text": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": info.max_text_chars,
-            "description": "What is said, as it stands.",
-        }
-    }
+    info, told = server.info, Say.model_json_schema()
+    fields = told["properties"]
+    fields["text"] |= {"minLength": 1, "maxLength": info.max_text_chars}
     if info.voices:
-        fields["voice"] = {
-            "type": "string",
-            "enum": list(info.voices),
-            "default": info.voices[0],
-            "description": "Who says it.",
-        }
-    if info.speeds is not None:
-        slowest, fastest = info.speeds
-        fields["rate"] = {
-            "type": "number",
-            "minimum": slowest,
-            "maximum": fastest,
-            "default": 1.0,
-            "description": "The speaking rate; 1 is the voice's own.",
-        }
-    return {
-        "type": "object",
-        "properties": fields,
-        "required": ["text"],
-        "additionalProperties": False,
-    }
+        del fields["voice"]["anyOf"]
+        fields["voice"] |= {"type": "string", "enum": info.voices, "default": info.voices[0]}
+    else:
+        del fields["voice"]
+    if info.speeds is None:
+        del fields["rate"]
+    else:
+        fields["rate"]["minimum"], fields["rate"]["maximum"] = info.speeds
+    return told
 
 
 def once(body: bytes) -> Callable[[], Awaitable[dict[str, Any]]]:

@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from moss_engine.api.errors import BusyError, ConfigError, MissingPackageError
 from moss_engine.audio.pcm import to_pcm16
-from moss_engine.endpoints.access import Access, Key, digest_of
+from moss_engine.endpoints.access import Access, Caller, digest_of
 from moss_engine.endpoints.app import make_app
 from moss_engine.endpoints.server import Server
 from tests.endpoints.endpoint_support import running
@@ -114,7 +114,7 @@ def test_hanging_up_stops_the_reply(url, service):
 
 async def test_the_tool_is_behind_the_keys_and_their_places():
     service = FakeService()
-    access = Access((Key("ann", digest_of(KEY), places=1),))
+    access = Access(((digest_of(KEY), Caller("ann", places=1)),))
     with running(service, access, tool=True) as url:
         refused = httpx.post(f"{url}/mcp", json=CALL, headers=HEADERS)
         assert refused.status_code == 401

@@ -19,7 +19,7 @@ from moss_engine.api.request import Text, ToolCall
 from moss_engine.audio import g711
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.endpoints import access
-from moss_engine.endpoints.access import Access, Key, digest_of
+from moss_engine.endpoints.access import Access, Caller, digest_of
 from moss_engine.endpoints.realtime import connection as connections
 from moss_engine.talk.answer import Say
 from moss_engine.talk.modes import talking_modes
@@ -221,7 +221,7 @@ KEY = "k" * 32
 
 
 async def test_a_page_gets_a_key_of_its_own_for_a_while(service, monkeypatch):
-    keys = Access((Key("ann", digest_of(KEY)),))
+    keys = Access(((digest_of(KEY), Caller("ann")),))
     with running(service, keys) as url:
         body = {
             "expires_after": {"anchor": "created_at", "seconds": 60},

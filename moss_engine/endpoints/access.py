@@ -213,7 +213,7 @@ def _parse(place: str, words: list[str]) -> tuple[bytes, Caller]:
         if what not in ("places", "per_minute") or not number.isdecimal() or int(number) < 1:
             raise ConfigError(f"{place} has a limit that is none; write {SHAPE}.")
         values[what] = int(number)
-    return digest_of(key), Caller(name, **values)
+    return digest_of(key), Caller(name, values.get("places"), values.get("per_minute"))
 
 
 def _key_in(headers: Headers) -> str:

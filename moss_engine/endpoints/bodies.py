@@ -95,15 +95,15 @@ Kind = TypeVar("Kind", bound=BaseModel)
 Result = TypeVar("Result")
 
 
-def told_by(key: str) -> Discriminator:
-    """Of a union of members tagged `<NAME>`: by the value of the field `key`; a string is `<text>`
-    and a list is `<parts>`."""
+def told_by(key: str, usual: str | None = None) -> Discriminator:
+    """Of a union of members tagged `<NAME>`: by the value of the field `key`, or the `usual` one; a
+    string is `<text>` and a list is `<parts>`."""
 
     def kind_of(value: Any) -> str | None:
         if isinstance(value, str | list):
             return "<text>" if isinstance(value, str) else "<parts>"
         found = value.get(key) if isinstance(value, dict) else getattr(value, key, None)
-        return f"<{found}>" if isinstance(found, str) else None
+        return f"<{found}>" if isinstance(found := found or usual, str) else None
 
     return Discriminator(kind_of)
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from starlette.responses import JSONResponse
 
-from moss_engine.api.errors import BusyError, MossError, error_of
+from moss_engine.api.errors import BusyError, MossError
 
 RETRY_S = 2
 """After so long, a service whose places were taken may be asked again."""
@@ -69,11 +69,6 @@ def of_moss(error: MossError | ApiError, param: str | None = None) -> ApiError:
         param=field or param,
         retry_after_s=RETRY_S if isinstance(error, BusyError) else None,
     )
-
-
-def of_failure(code: str, message: str) -> ApiError:
-    """An accepted reply that failed: `code` is that of a MossError."""
-    return of_moss(error_of(code, message))
 
 
 SENTENCES = {

@@ -21,6 +21,10 @@ MAX_TOOL_CHARS = 256 * 1024
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 
 
+ItemName = Annotated[str, Field(min_length=1, max_length=512)]
+"""Of what a conversation holds, as a program calls it."""
+
+
 class Function(OpenBody):
     """`parameters` is a JSON Schema."""
 
@@ -74,6 +78,7 @@ Returned = Annotated[Words, AfterValidator(_within_limit)]
 class CallItem(OpenBody):
     """A function that was called, as responses and realtime sessions tell it."""
 
+    id: ItemName | None = None
     type: Literal["function_call"]
     call_id: str
     name: FunctionName
@@ -87,6 +92,7 @@ class CallItem(OpenBody):
 class OutputItem(OpenBody):
     """What came back from a function."""
 
+    id: ItemName | None = None
     type: Literal["function_call_output"]
     call_id: Annotated[str, Field(min_length=1)]
     output: Returned

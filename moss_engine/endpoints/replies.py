@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import anyio
 from starlette.responses import Response
 
-from moss_engine.api.errors import MossError, ShuttingDownError
+from moss_engine.api.errors import MossError, ShuttingDownError, error_of
 from moss_engine.api.events import (
     Accepted,
     AudioChunk,
@@ -29,7 +29,7 @@ from moss_engine.api.service import SpeechService
 from moss_engine.api.tokens import Modality, SpecialIds, spoken_codes
 from moss_engine.api.transcript import Word
 from moss_engine.endpoints.access import Caller
-from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
+from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.server import Server
 
 EVENT_STREAM = "text/event-stream"
@@ -43,14 +43,14 @@ log = logging.getLogger(__name__)
 async def told(service: SpeechService, request: Request) -> AsyncGenerator[Event, None]:
     """Every event of a reply; its sound counts as taken when the next event is asked for.
 
-    Leaving early stops the reply. Raises a MossError where it is refused, and ApiError where it
-    fails or is ended by the service.
+    Leaving early stops the reply. Raises a MossError where it is refused, fails or is ended by the
+    service.
     """
     reply = await service.submit(request)
     async with contextlib.aclosing(reply.events()) as events:
         async for event in events:
             if isinstance(event, Failed):
-                raise of_failure(event.code, event.message)
+                raise error_of(event.code, event.message)
             if isinstance(event, Finished) and event.reason is FinishReason.CANCELLED:
                 raise ShuttingDownError("The reply was stopped; ask again.")
             yield event

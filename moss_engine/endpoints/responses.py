@@ -11,13 +11,13 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field, Tag
 
 from moss_engine.api.events import Accepted, Called, Event, Finished, FinishReason, TextDelta
 from moss_engine.api.request import Message, Request, Text, ToolCall
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.bodies import OpenBody, Rows, Words, joined, told_by, without_effect
-from moss_engine.endpoints.chat import MAX_MESSAGES, AnswerBody, heeded
+from moss_engine.endpoints.chat import MAX_MESSAGES, AnswerBody, ResponseFormat, heeded
 from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.functions import (
     AnyFlatChoice,
@@ -45,27 +45,18 @@ class ReasoningItem(OpenBody):
     type: Literal["reasoning"]
 
 
-def _kind(item: Any) -> str:
-    found = item.get("type") if isinstance(item, dict) else getattr(item, "type", None)
-    return f"<{found or 'message'}>"
-
-
 Item = Annotated[
     Annotated[MessageItem, Tag("<message>")]
     | Annotated[CallItem, Tag("<function_call>")]
     | Annotated[OutputItem, Tag("<function_call_output>")]
     | Annotated[ReasoningItem, Tag("<reasoning>")],
-    Discriminator(_kind),
+    told_by("type", "message"),
 ]
 Items = Annotated[list[Item], Field(min_length=1, max_length=MAX_MESSAGES)]
 
 
-class Format(OpenBody):
-    type: Literal["text"]
-
-
 class TextOptions(OpenBody):
-    format: Format | None = None
+    format: ResponseFormat | None = None
 
 
 class ResponsesBody(AnswerBody):

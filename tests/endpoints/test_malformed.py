@@ -19,14 +19,7 @@ import pytest
 import websockets.sync.client
 from starlette.requests import Request
 
-from moss_engine.api.errors import (
-    AudioFormatError,
-    BrainError,
-    BusyError,
-    MossError,
-    ParameterError,
-    error_of,
-)
+from moss_engine.api.errors import AudioFormatError
 from moss_engine.endpoints.bodies import (
     MAX_JSON_BYTES,
     MAX_SOUND_BYTES,
@@ -39,7 +32,7 @@ from moss_engine.endpoints.bodies import (
     without_effect,
 )
 from moss_engine.endpoints.chat import ChatBody
-from moss_engine.endpoints.errors import ApiError, of_failure
+from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.sound import from_base64
 from moss_engine.endpoints.speech import SpeechBody
 from moss_engine.endpoints.tool import Say
@@ -54,18 +47,6 @@ def test_long_names_of_fields_are_not_repeated_whole():
         parse_value({"text": "Hi.", long: 1}, Say)
     assert caught.value.code == "unknown_field"
     assert len(str(caught.value.value())) < 500 and "xxx is not served" in caught.value.message
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [("E_BUSY", BusyError), ("E_BRAIN", BrainError), ("E_PARAM", ParameterError),
-     ("E_MOSS", MossError), ("E_LATER", MossError)],
-)  # fmt: skip
-def test_a_failure_is_the_error_of_its_code(code, kind):
-    error = error_of(code, "It is so; ask again.")
-    assert type(error) is kind and str(error) == "It is so; ask again."
-    told = of_failure(code, str(error))
-    assert (told.code, told.message) == (kind.code, "It is so; ask again.")
 
 
 KNOWN = json.loads(Path(__file__).with_name("bodies.json").read_text(encoding="utf-8"))

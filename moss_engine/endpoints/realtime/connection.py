@@ -22,13 +22,12 @@ from moss_engine.audio.g711 import Decoder
 from moss_engine.endpoints.access import MAX_HELD, Caller
 from moss_engine.endpoints.bodies import beside_if_large, joined, without_effect
 from moss_engine.endpoints.errors import ApiError, of_moss, of_validation
+from moss_engine.endpoints.functions import CallItem, OutputItem
 from moss_engine.endpoints.realtime.conversation import Conversation, Item, typed
 from moss_engine.endpoints.realtime.fields import (
-    CallFields,
     ItemCreate,
     ItemTruncate,
     MessageFields,
-    OutputFields,
     ResponseCancel,
     ResponseCreate,
     SessionUpdate,
@@ -306,10 +305,10 @@ class Connection:
             await self._write(said, name, after)
             return
         mode = self._server.mode_for(False, speaks=self._responses.session.speaks)
-        if isinstance(said, CallFields):
+        if isinstance(said, CallItem):
             item = Item(name, "assistant", False, call=said.call)
         else:
-            assert isinstance(said, OutputFields)
+            assert isinstance(said, OutputItem)
             item = Item(name, "tool", False, text=joined(said.output))
             item.call = ToolCall(said.call_id, "", "")
         self._server.check_tools(mode, (Message("tool", Text(""), call_id=said.call_id),), None)

@@ -27,7 +27,7 @@ from moss_engine.endpoints.bodies import (
     told_by,
 )
 from moss_engine.endpoints.errors import ApiError, of_validation
-from moss_engine.endpoints.functions import AnyFlatChoice, CallItem, FlatTools, OutputItem
+from moss_engine.endpoints.functions import AnyFlatChoice, CallItem, FlatTools, ItemName, OutputItem
 
 Modalities = Annotated[list[Literal["text", "audio"]], Field(min_length=1, max_length=2)]
 """A spoken answer comes with its words, with or without "text"."""
@@ -37,7 +37,6 @@ MaxTokens = Annotated[
 ]
 MAX_AUDIO_CHARS = 4 * 1024 * 1024
 Base64 = Annotated[str, Field(max_length=MAX_AUDIO_CHARS)]
-Name = Annotated[str, Field(min_length=1, max_length=64)]
 
 FORMATS = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
 """Earlier names of formats, and what they are called now."""
@@ -180,7 +179,7 @@ class OutputAudio(OpenBody):
 
 
 class MessageFields(OpenBody):
-    id: Name | None = None
+    id: ItemName | None = None
     type: Literal["message"]
     role: Literal["system", "user", "assistant"]
     content: Annotated[
@@ -199,18 +198,10 @@ class MessageFields(OpenBody):
     ]
 
 
-class CallFields(CallItem):
-    id: Name | None = None
-
-
-class OutputFields(OutputItem):
-    id: Name | None = None
-
-
 ItemFields = Annotated[
     Annotated[MessageFields, Tag("<message>")]
-    | Annotated[CallFields, Tag("<function_call>")]
-    | Annotated[OutputFields, Tag("<function_call_output>")],
+    | Annotated[CallItem, Tag("<function_call>")]
+    | Annotated[OutputItem, Tag("<function_call_output>")],
     told_by("type"),
 ]
 

@@ -10,11 +10,12 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from moss_engine.api.errors import MossError
+from moss_engine.api.errors import MossError, error_of
 from moss_engine.api.events import (
     AudioChunk,
     Called,
@@ -31,7 +32,7 @@ from moss_engine.audio.pcm import to_pcm16
 from moss_engine.audio.playback import char_places
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.ahead import Ahead
-from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
+from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.realtime.conversation import Conversation, Item
 from moss_engine.endpoints.realtime.session import FORMATS, LAWS, Session, warning
 from moss_engine.endpoints.realtime.wire import Wire
@@ -153,7 +154,7 @@ class Answer:
                 async for event in events:
                     self._usage.take(event)
                     if isinstance(event, Failed):
-                        raise of_failure(event.code, event.message)
+                        raise error_of(event.code, event.message)
                     if isinstance(event, Finished):
                         if not self._calls:
                             await self._show()
@@ -314,34 +315,28 @@ async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
             task.cancel()
 
 
+@dataclass(eq=False)
 class Responses:
     """`session` holds for the next one. `answer` is being made, `saying` is heard, or was last;
     `asked` are recordings that the client itself asked to be answered; `ahead` holds an answer that
     was begun before its turn was over."""
 
-    def __init__(
-        self,
-        server: Server,
-        caller: Caller,
-        wire: Wire,
-        talk: Conversation,
-        emit: Emit,
-        session: Session,
-    ):
-        self.session = session
-        self.answer: Answer | None = None
-        self.saying: Answer | None = None
-        self.asked: set[Item] = set()
-        self.ahead = Ahead(server.service, server.figures)
-        self.server = server
-        self.caller = caller
-        self._wire = wire
-        self.talk = talk
-        self.emit = emit
-        self._answering: asyncio.Task[None] | None = None
-        self._turns: set[asyncio.Task[None]] = set()  # found turns that are about to be answered
-        self._plays_until_s = 0.0
-        self._spoken_s = 0.0  # when somebody spoke last
+    server: Server
+    caller: Caller
+    wire: Wire
+    talk: Conversation
+    emit: Emit
+    session: Session
+    answer: Answer | None = None
+    saying: Answer | None = None
+    asked: set[Item] = field(default_factory=set)
+    _answering: asyncio.Task[None] | None = None
+    _turns: set[asyncio.Task[None]] = field(default_factory=set)  # found, about to be answered
+    _plays_until_s: float = 0.0
+    _spoken_s: float = 0.0  # when somebody spoke last
+
+    def __post_init__(self) -> None:
+        self.ahead = Ahead(self.server.service, self.server.figures)
 
     @property
     def playing(self) -> bool:
@@ -390,7 +385,7 @@ class Responses:
 
     async def hush(self) -> None:
         """Nothing more of an answer is played, where the wire does that, and no more is history."""
-        played, saying = self._wire.hush(), self.saying
+        played, saying = self.wire.hush(), self.saying
         if played is None or saying is None:
             return
         item = saying.item

@@ -7,7 +7,7 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, Tag
@@ -151,9 +151,6 @@ class AnswerBody(OpenBody):
     """What chat completions and responses ask for alike, in OpenAI's fields, of which those that
     are not here are taken without effect, except where the answer would be none to what was
     asked."""
-
-    SYSTEM: ClassVar[str] = "system"
-    """What the header calls a system turn without effect."""
 
     model: str
     stream: bool | None = None
@@ -312,7 +309,9 @@ async def complete(server: Server, memory: Memory, body: ChatBody, caller: Calle
         else:
             output = "speech" if body.speaks else None
             mode = server.mode(body.mode, "speech" if spoken else "text", output)
-        messages = heeded(body, mode, await _conversation(server, memory, mode, body), ignored)
+        messages = heeded(
+            body, mode, await _conversation(server, memory, mode, body), ignored, "system"
+        )
         functions = [tool.function for tool in body.tools or ()]
         tools = offered(functions, body.tool_choice, parallel=body.parallel_tool_calls)
         max_rows = body.max_completion_tokens or body.max_tokens
@@ -325,15 +324,15 @@ async def complete(server: Server, memory: Memory, body: ChatBody, caller: Calle
 
 
 def heeded(
-    body: AnswerBody, mode: Mode, messages: list[Message], ignored: list[str]
+    body: AnswerBody, mode: Mode, messages: list[Message], ignored: list[str], system: str
 ) -> tuple[Message, ...]:
-    """The messages that a mode takes; what of the body has no effect in it is `ignored`. Raises
-    TextEmptyError where nothing is left to answer."""
+    """The messages that a mode takes; what of the body has no effect in it is `ignored`, a system
+    turn by that name. Raises TextEmptyError where nothing is left to answer."""
     if mode.through_text and not body.speaks:  # nothing is sampled here
         given = (name for name in SAMPLED if name in type(body).model_fields)
         ignored += [name for name in given if getattr(body, name) is not None]
     if messages and messages[0].role == "system" and not mode.own_system:  # the mode has its own
-        ignored.append(body.SYSTEM)
+        ignored.append(system)
         messages = messages[1:]
     if not messages:
         raise TextEmptyError("There is no message to be answered; send one of the user.")

@@ -215,11 +215,17 @@ async def unless_gone(receive: Any, work: Coroutine[Any, Any, Result]) -> Result
         while (await receive())["type"] != "http.disconnect":
             pass
 
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(gone())
+    working = asyncio.ensure_future(work)
+    await first_of(working, gone())
+    return None if working.cancelled() else working.result()
+
+
+async def first_of(*waits: Awaitable[Any]) -> None:
+    """Wait until one of these is over; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (working, leaving):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -60,8 +60,6 @@ class TextOptions(OpenBody):
 
 
 class ResponsesBody(AnswerBody):
-    SYSTEM = "instructions"
-
     input: Annotated[
         Annotated[str, Tag("<text>")] | Annotated[Items, Tag("<parts>")], told_by("type")
     ]
@@ -82,7 +80,7 @@ async def respond(server: Server, body: ResponsesBody, caller: Caller) -> Stream
 
     async def asked() -> Request:
         mode = server.mode_for(False, speaks=False)
-        messages = heeded(body, mode, _conversation(body), ignored)
+        messages = heeded(body, mode, _conversation(body), ignored, "instructions")
         tools = offered(body.tools or (), body.tool_choice, parallel=body.parallel_tool_calls)
         sampling = server.sampling(None, body.temperature, body.top_p, body.max_output_tokens)
         return server.request(caller, messages, mode, sampling, tools=tools)

@@ -145,17 +145,13 @@ def test_messages_that_are_none_are_refused(url, method, content, status, caplog
     assert not [record for record in caplog.records if record.exc_info]
 
 
-def test_without_its_package_the_option_names_the_command(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mcp.server.streamable_http_manager", None)
-    server = Server(FakeService(), INFO, "scripted", Access(open_to_all=True))
-    with pytest.raises(MissingPackageError, match=r"pip install 'mcp>=1\.21,<2'"):
-        make_app(server, tool=True)
-
-
-def test_a_model_that_reads_nothing_aloud_has_no_such_tool():
+def test_where_it_cannot_be_offered_the_option_says_why(monkeypatch):
     info = replace(INFO, modes=MODES[1:])
     server = Server(FakeService(info=info), info, "scripted", Access(open_to_all=True))
     with pytest.raises(ConfigError, match="omit it"):
+        make_app(server, tool=True)
+    monkeypatch.setitem(sys.modules, "mcp.server.streamable_http_manager", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'mcp>=1\.21,<2'"):
         make_app(server, tool=True)
 
 

@@ -30,7 +30,6 @@ from moss_engine.endpoints.realtime.fields import (
     MessageFields,
     ResponseCancel,
     ResponseCreate,
-    SessionUpdate,
     read_event,
     read_response,
 )
@@ -48,8 +47,6 @@ from moss_engine.endpoints.realtime.wire import (
 from moss_engine.endpoints.replies import SEND_S
 from moss_engine.endpoints.server import Server
 
-MAX_SETTINGS = 512 * 1024
-"""Characters of an event that sets something, which is read several times."""
 MAX_WAITING = 256
 """Events of a client that wait for the ones before them, however small they are."""
 READ_AGAIN_S = 0.02
@@ -141,11 +138,6 @@ class Connection:
                 return
             event = await beside_if_large(read_event, said)
             event_id = event.event_id
-            if isinstance(event, SessionUpdate | ResponseCreate) and len(said) > MAX_SETTINGS:
-                raise ApiError(
-                    413, f"{event.type} is larger than {MAX_SETTINGS // 1024} kB; send less.",
-                    "body_too_large",
-                )  # fmt: skip
             await self._act(event)
         except ValidationError as error:
             name = await beside_if_large(event_id_of, said)

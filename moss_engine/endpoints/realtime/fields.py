@@ -146,7 +146,7 @@ class SessionAudio(OpenBody):
 class AnswerFields(OpenBody):
     """How answers are to be, of a session or of one response."""
 
-    instructions: str | None = None
+    instructions: Annotated[str, Field(max_length=512 * 1024)] | None = None
     output_modalities: Modalities | None = None
     max_output_tokens: MaxTokens | None = None
     tools: FlatTools | None = None

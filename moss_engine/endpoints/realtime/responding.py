@@ -36,7 +36,7 @@ from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.realtime.conversation import Conversation, Item
 from moss_engine.endpoints.realtime.session import FORMATS, LAWS, Session, warning
 from moss_engine.endpoints.realtime.wire import Wire
-from moss_engine.endpoints.replies import Usage, word_value
+from moss_engine.endpoints.replies import Usage, first_of, word_value
 from moss_engine.endpoints.server import Server
 
 Emit = Callable[..., Awaitable[None]]
@@ -303,16 +303,6 @@ class Answer:
             "input_token_details": {**usage.asked, "image_tokens": 0},
             "output_token_details": usage.answered,
         }
-
-
-async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Wait until one of these is over; the others are given up."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 @dataclass(eq=False)

@@ -295,12 +295,13 @@ async def test_words_of_an_answer_come_with_their_times(connect, service):
 
 
 async def test_what_is_set_and_sent_back_is_bounded(connect):
+    long = "x" * 600_000
     async with connect() as connection:
         for event, sentence in (
-            ({"type": "session.update", "session": {"instructions": "x" * 600_000}}, "larger than"),
+            ({"type": "response.create", "response": {"instructions": long}}, "most 524288"),
             ({"type": "session.update", "session": {str(n): n for n in range(99)}}, None),
             ({"type": "session.update", "session": {"tools": list(range(99))}}, "must be"),
-            ({"type": "response.create", "response": {"metadata": {"a": "x" * 600}}}, "most 512"),
+            ({"type": "response.create", "response": {"metadata": {"a": long}}}, "most 512"),
         ):  # fmt: skip
             await connection.send(event)
             told = (await until(connection, "session.updated", "error"))[-1]

@@ -185,9 +185,7 @@ async def read_json(request: Request, kind: type[Kind], limit: int = MAX_JSON_BY
     return await beside_if_large(parse, body, kind)
 
 
-async def read_form(
-    request: Request, limit: int, refusal: ApiError, *, max_files: int, max_fields: int = 16
-) -> FormData:
+async def read_form(request: Request, limit: int, refusal: ApiError, *, max_files: int) -> FormData:
     """The fields and files of a form; raises `refusal` for what is none. It stays in memory, as the
     body does: a disk may be full."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
@@ -201,7 +199,7 @@ async def read_form(
 
     try:
         parser = MultiPartParser(
-            request.headers, pieces(), max_files=max_files, max_fields=max_fields,
+            request.headers, pieces(), max_files=max_files, max_fields=16,
             max_part_size=MAX_FIELD_BYTES,
         )  # fmt: skip
         parser.spool_max_size = limit

@@ -125,10 +125,9 @@ def offered(
         tools.append(Tool(said.name, said.description or "", schema))
     if sum(len(tool.description) + len(tool.parameters) for tool in tools) > MAX_TOOL_CHARS:
         raise _wrong(f"tools have more than {MAX_TOOL_CHARS:,} characters; offer fewer.")
-    if isinstance(choice, FunctionChoice):
-        return Tools(tuple(tools), "required", choice.function.name, parallel)
-    if isinstance(choice, FlatChoice):
-        return Tools(tuple(tools), "required", choice.name, parallel)
+    chosen = choice.function if isinstance(choice, FunctionChoice) else choice
+    if isinstance(chosen, Chosen):
+        return Tools(tuple(tools), "required", chosen.name, parallel)
     return Tools(tuple(tools), "required" if choice == "required" else "auto", "", parallel)
 
 

@@ -19,7 +19,7 @@ from moss_engine.api.errors import BusyError, EngineFaultError, TextTooLongError
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.endpoints.replies import Streamed
 from tests.endpoints.endpoint_support import MODEL, running
-from tests.ui.page_support import INFO, RATE_HZ, FakeService, Script, signal, soon, until
+from tests.ui.page_support import INFO, RATE_HZ, FakeService, Script, signal, until
 
 FORMATS = ("wav", "pcm", "mp3", "opus", "flac")
 ASKED = {"model": MODEL, "input": "Good morning to you.", "voice": "default"}
@@ -103,17 +103,6 @@ async def test_hanging_up_is_heard_whatever_is_being_sent(rounds):
     gone.set()
     await serving
     assert 0 < len(taken) < 100
-
-
-async def test_the_asynchronous_client_streams(service, url):
-    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client:
-        asked = {**ASKED, "response_format": "pcm"}
-        async with client.audio.speech.with_streaming_response.create(
-            **asked, extra_body=SEED
-        ) as answer:
-            data = b"".join([part async for part in answer.iter_bytes()])
-    assert np.array_equal(np.frombuffer(data, "<i2"), sent(service))
-    assert await soon(lambda: not service.open)
 
 
 def test_events_carry_the_file_and_the_usage(client, service, url):

@@ -101,16 +101,17 @@ class Connection:
 
     async def _read(self) -> None:
         """The client's events as they come, few enough of them to be held, until it leaves."""
-        caller = self._caller
         while (said := await self._wire.receive()) is not None:
-            while caller.num_held + len(said) > MAX_HELD // 2 and not self._said.empty():
+            while self._holds_much(len(said)):
                 await asyncio.sleep(READ_AGAIN_S)
-            if caller.num_held + len(said) > MAX_HELD:
-                full = "Your connections hold many events that wait; send less at a time."
-                await self._refuse(ApiError(429, full, "events_exceeded"), None)
-                return
             await self._said.put(said)
-            caller.num_held += len(said)
+            self._caller.num_held += len(said)
+
+    def _holds_much(self, more: int) -> bool:
+        """Whether so many characters more are too many: of a caller, or for one that waits behind
+        others of its connection half of them."""
+        most = MAX_HELD if self._said.empty() else MAX_HELD // 2
+        return self._caller.num_held + more > most
 
     async def _act_on_all(self) -> None:
         await self._greet()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from moss_engine.api.errors import InputError
@@ -73,11 +73,11 @@ def typed(item_id: str, role: Role, text: str, info: ServiceInfo) -> Item:
     return Item(item_id, role, False, text=text)
 
 
+@dataclass
 class Conversation:
     """Items by their order. All methods raise ApiError for an id that is unknown."""
 
-    def __init__(self) -> None:
-        self.items: list[Item] = []
+    items: list[Item] = field(default_factory=list)
 
     def find(self, item_id: str) -> Item:
         for item in self.items:

@@ -406,8 +406,7 @@ class Responses:
         session = self.session
         if not session.answers or self.answer is not None:
             return
-        talk = Conversation()
-        talk.items = [*self.talk.items, item]
+        talk = Conversation([*self.talk.items, item])
         with contextlib.suppress(ApiError, MossError):  # which is told once it is asked for
             self.ahead.begin(Answer(self, session, talk).request())
 

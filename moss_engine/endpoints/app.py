@@ -34,8 +34,8 @@ from moss_engine.endpoints.transcription import transcribe
 
 def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = ()) -> Starlette:
     """Answers everything under /v1/, and /metrics; what is not there is refused in OpenAI's
-    shape, too. `tool`: also /mcp, which raises as `open_tool` does. Pages of `origins` may read the
-    answers.
+    shape, too. `tool`: also /mcp, which raises as `open_tool` does. Pages of `origins` may call and
+    read the answers.
     """
     begun_s = int(time.time())
 
@@ -48,10 +48,6 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
 
     async def voices(request: Request, caller: Caller) -> Response:
         return JSONResponse({"object": "list", "data": _voices(server)})
-
-    async def transcription(request: Request, caller: Caller) -> Response:
-        with caller.place():
-            return await transcribe(server, request)
 
     async def call(request: Request) -> Response:
         try:
@@ -72,6 +68,10 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         text = server.figures.text(server.info, server.model, stats)
         return Response(text, media_type=MEDIA_TYPE)
 
+    pages = Middleware(  # which call with a key in a header, never with cookies
+        CORSMiddleware, allow_origins=origins, allow_methods=("GET", "POST"), allow_headers=("*",),
+        allow_private_network=True, expose_headers=("Retry-After", "Location", IGNORED),
+    )  # fmt: skip
     refused = _refusing(server)
     get, post, route = ["GET"], ["POST"], partial(_route, server)
     return Starlette(
@@ -80,7 +80,7 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
             route("/v1/models/{model:path}", get, model),
             route("/v1/audio/voices", get, voices),
             route("/v1/audio/speech", post, partial(speak, server), SpeechBody),
-            route("/v1/audio/transcriptions", post, transcription),
+            route("/v1/audio/transcriptions", post, partial(transcribe, server)),
             route(
                 "/v1/chat/completions", post, partial(complete, server, Memory()), ChatBody,
                 MAX_SOUND_BYTES,
@@ -93,21 +93,8 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
             Route("/metrics", metrics),
         ],
         exception_handlers={ApiError: refused, MossError: refused, HTTPException: refused},
-        middleware=[_for_pages_of(origins)] if origins else None,
+        middleware=[pages] if origins else None,
     )  # fmt: skip
-
-
-def _for_pages_of(origins: tuple[str, ...]) -> Middleware:
-    """Pages of these origins may call and read the answers: with a key in a header, never with
-    cookies."""
-    return Middleware(
-        CORSMiddleware,
-        allow_origins=origins,
-        allow_methods=("GET", "POST"),
-        allow_headers=("*",),
-        allow_private_network=True,
-        expose_headers=("Retry-After", "Location", IGNORED),
-    )
 
 
 def _route(

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,7 +18,7 @@ from moss_engine.api.errors import ConfigError, MissingPackageError, MossError
 from moss_engine.api.events import AudioChunk
 from moss_engine.api.request import Message, Text
 from moss_engine.endpoints.access import Caller
-from moss_engine.endpoints.bodies import Body, parse, parse_value, read_body
+from moss_engine.endpoints.bodies import Body, OpenBody, parse, parse_value, read_body
 from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.replies import told, unless_gone
 from moss_engine.endpoints.server import Server
@@ -30,10 +30,9 @@ MAX_BYTES = 256 * 1024
 NAME = "say"
 
 
-class Envelope(BaseModel):
+class Envelope(OpenBody):
     """What a message of the protocol is at least; the package reads it again."""
 
-    model_config = ConfigDict(extra="allow")
     jsonrpc: Literal["2.0"]
 
 

@@ -14,6 +14,7 @@ from moss_engine.api.captions import Caption, captions, srt, vtt
 from moss_engine.api.errors import MossError
 from moss_engine.api.transcript import Transcript
 from moss_engine.audio.file import read_audio
+from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.bodies import (
     MAX_SOUND_BYTES,
     Language,
@@ -48,7 +49,7 @@ class TranscriptionBody(OpenBody):
     ] = ("segment",)
 
 
-async def transcribe(server: Server, request: Request) -> Response:
+async def transcribe(server: Server, request: Request, caller: Caller) -> Response:
     """The response; raises ApiError for what cannot be read or heard."""
     body, file = await _read_form(request)
     server.check_model(body.model)
@@ -67,7 +68,8 @@ async def transcribe(server: Server, request: Request) -> Response:
         return await server.service.transcribe(wave, rate_hz, timed)
 
     try:
-        transcript = await unless_gone(request.receive, understood())
+        with caller.place():
+            transcript = await unless_gone(request.receive, understood())
     except MossError as error:
         raise of_moss(error, "file") from None
     if transcript is None:  # nobody waits for it

@@ -64,12 +64,9 @@ def _available_bytes() -> int | None:
 
 def _container_bytes() -> int | None:
     group = Path("/sys/fs/cgroup")
+    files = (group / "memory.max", group / "memory.current")
     try:
-        limit = (group / "memory.max").read_text(encoding="ascii").strip()
-        return (
-            None
-            if limit == "max"
-            else int(limit) - int((group / "memory.current").read_text(encoding="ascii"))
-        )
-    except (OSError, ValueError):
+        limit, used = (int(file.read_text(encoding="ascii")) for file in files)
+    except (OSError, ValueError):  # no such group, or a limit of "max"
         return None
+    return limit - used

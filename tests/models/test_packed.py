@@ -55,29 +55,19 @@ def test_4_bits_are_the_nearest_of_their_group() -> None:
     assert torch.equal(pack4(round4(weight, scales4(weight, 128)), 128), values)
 
 
-@pytest.fixture(scope="module")
-def weight() -> torch.Tensor:
-    return torch.randn(24, 128, generator=torch.Generator().manual_seed(1))
-
-
-@pytest.fixture(scope="module")
-def inputs() -> torch.Tensor:
-    """Rows in which inputs go together, as in a network, and one input is never used."""
-    generator = torch.Generator().manual_seed(2)
-    mixed = torch.randn(400, 16, generator=generator) @ torch.randn(16, 128, generator=generator)
-    rows = mixed + 0.3 * torch.randn(400, 128, generator=generator)
-    rows[:, 5] = 0
-    return rows
-
-
-def test_searched_scales_lose_less_of_the_weights(weight: torch.Tensor) -> None:
+def test_searched_scales_lose_less_of_the_weights() -> None:
+    weight = normal(24, 128)
     scale = searched_scales4(weight, 64)
     plain = lost_power(weight, widen4(*quantise4(weight, 64)))
     searched = widen4(pack4(round4(weight, scale), 64), scale)
     assert lost_power(weight, searched) < 0.95 * plain < 0.02
 
 
-def test_calibration_loses_less_of_the_output(weight: torch.Tensor, inputs: torch.Tensor) -> None:
+def test_calibration_loses_less_of_the_output() -> None:
+    """Of rows in which inputs go together, as in a network, and one input is never used."""
+    weight = normal(24, 128)
+    inputs = normal(400, 16, seed=2) @ normal(16, 128, seed=3) + 0.3 * normal(400, 128, seed=4)
+    inputs[:, 5] = 0
     products = inputs.T @ inputs
     values, scale = quantise4(weight, 64)
     plain = lost_power(weight, widen4(values, scale), products)

@@ -19,6 +19,7 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import INPUT_SCALE, WEIGHT_SCALE, is_float8
 from moss_engine.models.layout import parts, stream_parts
 from moss_engine.runtime.base import Limits, Logits, Runtime, ScheduledBatch, ScheduledSequence
+from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.engine_manifest import PLAN_NAME
 from moss_engine.runtime.tensorrt.engine import Library, describe
 from moss_engine.runtime.tensorrt.runtime import EngineFile, EngineRuntime, TrtRuntime
@@ -87,3 +88,20 @@ def prefill(runtime: Runtime, num_rows: int = 20) -> Logits:
     """Logits of the last of some rows."""
     rows = tuple(Row(text, 3) for text in range(7, 7 + num_rows))
     return runtime.forward(ScheduledBatch((ScheduledSequence(rows, 0, (5, 1, 7, 0, 3), True),)))
+
+
+def torch_runtime(folder: Path, limits: Limits) -> Runtime:
+    return load_torch_runtime(folder, limits, device=CPU, dtype=torch.float32, threads=1)
+
+
+def assert_agrees(
+    runtime: EngineRuntime, folder: Path, ends: tuple[int, ...] = (9, 10, 20)
+) -> None:
+    """A sequence that is run up to these rows has the torch runtime's logits behind each step."""
+    reference, start = torch_runtime(folder, runtime.limits), 0
+    rows, table = tuple(Row(7 + i, i) for i in range(20)), (5, 1, 7, 0, 3)
+    for end in ends:
+        batch = ScheduledBatch((ScheduledSequence(rows[start:end], start, table, True),))
+        for ours, theirs in zip(runtime.forward(batch), reference.forward(batch), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-5)
+        start = end

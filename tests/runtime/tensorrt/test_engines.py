@@ -18,8 +18,7 @@ from moss_engine.engine.engine import Engine as ServingEngine
 from moss_engine.export.tensorrt import BuildTarget, build_plan
 from moss_engine.models.checkpoint import FILE_NAME, save_tensors
 from moss_engine.models.config import PUBLISHED, ModelConfig
-from moss_engine.runtime.base import Limits, Runtime, ScheduledBatch, ScheduledSequence
-from moss_engine.runtime.eager.runtime import load_torch_runtime
+from moss_engine.runtime.base import Limits, Runtime, ScheduledSequence
 from moss_engine.runtime.tensorrt.engine import Library, load_library
 from moss_engine.runtime.tensorrt.runtime import EngineRuntime
 from moss_engine.runtime.tensorrt.tensors import EngineTensors
@@ -33,9 +32,11 @@ from tests.runtime.tensorrt.support import (
     LLM_LIMITS,
     LLM_STAND_IN,
     STAND_IN,
+    assert_agrees,
     float8_layout_of,
     make_runtime,
     prefill,
+    torch_runtime,
 )
 
 NUM_ROWS = 6
@@ -115,23 +116,6 @@ class TestLlmOnGpu(TestLlm):
     memory."""
 
     device = torch.device("cuda:0")
-
-
-def torch_runtime(folder: Path, limits: Limits) -> Runtime:
-    return load_torch_runtime(folder, limits, device=CPU, dtype=torch.float32, threads=1)
-
-
-def assert_agrees(
-    runtime: EngineRuntime, folder: Path, ends: tuple[int, ...] = (9, 10, 20)
-) -> None:
-    """A sequence that is run up to these rows has the torch runtime's logits behind each step."""
-    reference, start = torch_runtime(folder, runtime.limits), 0
-    rows, table = tuple(Row(7 + i, i) for i in range(20)), (9, 4, 70, 2, 1)
-    for end in ends:
-        batch = ScheduledBatch((ScheduledSequence(rows[start:end], start, table, True),))
-        for ours, theirs in zip(runtime.forward(batch), reference.forward(batch), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-5)
-        start = end
 
 
 def test_one_sequence_at_a_time_is_served(tiny_checkpoint: Path) -> None:

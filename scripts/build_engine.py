@@ -27,7 +27,7 @@ from moss_engine.export.tensorrt_llm import build_llm_plan
 from moss_engine.models.checkpoint import check_tensors, expected_tensors, read_index, refuse_tied
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import entries_of, load_largest_inputs, stream_float8_parts
-from moss_engine.models.manifest import MANIFEST_NAME, checkpoint_digest, verify_manifest
+from moss_engine.models.manifest import checkpoint_digest, verify_manifest
 from moss_engine.options import add_options, from_args
 from moss_engine.runtime.base import BACKENDS
 from moss_engine.runtime.engine_manifest import (
@@ -93,8 +93,7 @@ def build(
 def _check(checkpoint: Path, model: ModelConfig, dtype: str) -> None:
     """Raise CheckpointError for files that are not those of the manifest, other tensors than the
     network's, a head that copies its table, and for float8 where the inputs were not measured."""
-    if (checkpoint / MANIFEST_NAME).exists():
-        verify_manifest(checkpoint)
+    verify_manifest(checkpoint)
     check_tensors(checkpoint, read_index(checkpoint), expected_tensors(model))
     refuse_tied(checkpoint)
     if dtype == "float8":

@@ -53,7 +53,7 @@ from moss_engine.export.low_bits import (
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import LARGEST_FLOAT8, LARGEST_INPUTS_NAME, SCALES_NAME
 from moss_engine.models.layout import bits_of_format, parts_of
-from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest, write_manifest
+from moss_engine.models.manifest import verify_manifest, write_manifest
 from moss_engine.models.network import MossSpeech, load_model
 from moss_engine.runtime.base import BatchSampling, Runtime, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.make import make_runtime, resolve_device
@@ -138,7 +138,7 @@ def quantize(
     """
     require_folder(folder, TO_ADD)
     config, device = ModelConfig.from_file(folder / "config.json"), resolve_device(device_name)
-    made_by = verify_manifest(folder) if (folder / MANIFEST_NAME).exists() else {}
+    made_by = verify_manifest(folder)
     seen = _answers(folder, config, texts, reply_rows, device_name)
     network = load_model(folder, dtype=_dtype_on(device), device=device)
     squares, largest = input_squares(network, seen)

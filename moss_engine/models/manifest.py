@@ -26,12 +26,15 @@ _AGAIN = "download or export the checkpoint again."
 
 
 def verify_manifest(folder: Path) -> dict[str, Any]:
-    """Compare a folder with its manifest and return the manifest's `made_by`.
+    """Compare a folder with its manifest and return the manifest's `made_by`; empty where the
+    folder has none, of which nothing is known.
 
     Raises CheckpointError for a missing, unlisted or altered file and for a link that leaves the
     folder. Hidden files are not looked at: nothing reads them.
     """
     path = folder / MANIFEST_NAME
+    if not path.exists():
+        return {}
     manifest = read_json(path, again=_AGAIN)
     try:
         listed = {

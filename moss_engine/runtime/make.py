@@ -18,7 +18,7 @@ from moss_engine.config import EngineConfig
 from moss_engine.models.checkpoint import expected_tensors, stores_int8
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.layout import FORMATS, Bits, bits_of_format, stored_bits
-from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest
+from moss_engine.models.manifest import verify_manifest
 from moss_engine.runtime.base import BACKENDS, Limits, Runtime
 from moss_engine.runtime.cuda.weights import Float8, num_bytes
 from moss_engine.runtime.eager.network import int8_decodes_well
@@ -69,8 +69,7 @@ def _load_torch(config: EngineConfig, limits: Limits, device: torch.device) -> L
             "--device cuda without --dtype float32."
         )
     _require_memory(config, model, limits, device, dtype)
-    if (config.checkpoint / MANIFEST_NAME).exists():
-        verify_manifest(config.checkpoint)
+    verify_manifest(config.checkpoint)
     if kernels:
         return _load_cuda_runtime(config, limits, device)
     return load_torch_runtime(
@@ -173,8 +172,7 @@ def _load_engine(config: EngineConfig, limits: Limits, device: torch.device) -> 
         raise ConfigError(
             f"--runtime {config.runtime} needs an NVIDIA GPU, not {device}; use --runtime torch."
         )
-    if (config.checkpoint / MANIFEST_NAME).exists():
-        verify_manifest(config.checkpoint)
+    verify_manifest(config.checkpoint)
     if config.runtime == "tensorrt_llm":
         from moss_engine.runtime.tensorrt_llm.runtime import load_trtllm_runtime as load
     else:

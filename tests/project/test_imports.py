@@ -37,7 +37,7 @@ ALLOWED = {
     "runtime.make": "api config models runtime.* torch",
     "runtime.eager": "api models runtime torch",
     "runtime.cuda": "api models runtime kernels kernels.lm torch",
-    "runtime.tensorrt": "api config models runtime torch",
+    "runtime.tensorrt": "api config models runtime safetensors torch",
     "runtime.tensorrt_llm": "api config models runtime runtime.tensorrt torch",
     "engine": "api config runtime",
     "text": "api models text.spoken tokenizers",

@@ -12,11 +12,13 @@ Sizes: B sequences of R rows each, T = B * R rows in all, M blocks of cached row
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 from torch import Tensor
 
 from moss_engine.api.errors import EngineFileError
@@ -37,7 +39,6 @@ WHOLE = "whole"
 FLOAT8 = "float8"
 ALIGNMENT = 256
 """Bytes: what the library asks of every address."""
-_LENGTHS = struct.Struct("<3Q")
 
 
 @dataclass(frozen=True)
@@ -238,22 +239,17 @@ def new_kv_values(
 
 
 def join_plans(plans: Mapping[str, bytes]) -> bytes:
-    """One file of the three parts' plans."""
-    lengths = _LENGTHS.pack(*(len(plans[part]) for part in PARTS))
-    return lengths + b"".join(plans[part] for part in PARTS)
+    """One file of the three parts' plans, as safetensors keeps bytes."""
+    return save({part: np.frombuffer(plans[part], dtype=np.uint8) for part in PARTS})
 
 
 def split_plan(plan: bytes) -> dict[str, bytes]:
-    """Raises EngineFileError for a file that does not hold what its first bytes say."""
-    whole = memoryview(plan)
-    lengths = _LENGTHS.unpack(whole[: _LENGTHS.size]) if len(whole) >= _LENGTHS.size else (0, 0, 0)
-    if sum(lengths) + _LENGTHS.size != len(whole):
+    """Raises EngineFileError for a file that does not hold the three parts."""
+    try:
+        found = load(plan)
+        return {part: found[part].tobytes() for part in PARTS}
+    except (SafetensorError, KeyError) as error:
         raise EngineFileError(
-            f"The plan holds {len(whole)} bytes and not the three parts of an engine without "
-            "weights; build the engine again with `python -m scripts.build_engine`."
-        )
-    found, at = {}, _LENGTHS.size
-    for part, length in zip(PARTS, lengths, strict=True):
-        found[part] = bytes(whole[at : at + length])
-        at += length
-    return found
+            f"The plan does not hold the three parts of an engine without weights ({error}); "
+            "build the engine again with `python -m scripts.build_engine`."
+        ) from None

@@ -65,10 +65,8 @@ def bounded() -> Iterator[None]:
 
 
 class Counting(h11.Connection):
-    """`num_missing` bytes of the request's body have not come yet, where it said how long it is;
-    behind `num_pieces` more pieces of it nothing more seems to be there."""
+    """Behind `num_pieces` more pieces of a body nothing more seems to be there."""
 
-    num_missing = 0
     num_pieces = PIECES_AT_ONCE
     last: Any = h11.NEED_DATA
 
@@ -76,11 +74,7 @@ class Counting(h11.Connection):
         if not self.num_pieces:
             return h11.NEED_DATA
         self.last = event = super().next_event()
-        if isinstance(event, h11.Request):
-            self.num_missing = int(dict(event.headers).get(b"content-length", 0))
-        elif isinstance(event, h11.Data):
-            self.num_missing -= len(event.data)
-            self.num_pieces -= 1
+        self.num_pieces -= isinstance(event, h11.Data)
         return event
 
 
@@ -95,14 +89,12 @@ class Flow(FlowControl):
 
 
 class Connection(H11Protocol):
-    """One connection of a uvicorn server. What is still sent of a body that was answered already is
-    thrown away unread, which costs far less than the reading. Of what came at once, which may be
-    thousands of chunks of a byte, only some pieces are taken before others have their turn."""
+    """One connection of a uvicorn server. Of what came at once, which may be thousands of chunks of
+    a byte, only some pieces are taken before others have their turn."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.conn = self._asked = Counting(h11.SERVER)
-        self._num_unwanted = 0
+        self.conn = self._counting = Counting(h11.SERVER)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -124,17 +116,14 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_s = self.loop.time()
-        unwanted = min(self._num_unwanted, len(data))
-        self._num_unwanted -= unwanted
-        if len(data) > unwanted:
-            super().data_received(data[unwanted:])
+        super().data_received(data)
 
     def handle_events(self) -> None:
         if self._flow.is_held:
             return
-        self._asked.num_pieces = PIECES_AT_ONCE
+        self._counting.num_pieces = PIECES_AT_ONCE
         super().handle_events()
-        if not self._asked.num_pieces:
+        if not self._counting.num_pieces:
             self._flow.is_held = True
             self.flow.pause_reading()
             self.loop.call_soon(self._go_on)
@@ -144,17 +133,13 @@ class Connection(H11Protocol):
         if self.transport.is_closing():
             return
         self.handle_events()
-        if self._flow.is_held or self._asked.last is not h11.NEED_DATA:
+        if self._flow.is_held or self._counting.last is not h11.NEED_DATA:
             return
         if self.cycle is None or len(self.cycle.body) <= HIGH_WATER_LIMIT:
             self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
         self._began_s = self.loop.time()
-        if self.conn.their_state is h11.SEND_BODY and self.conn.our_state is h11.DONE:
-            self._num_unwanted = max(0, self._asked.num_missing)
-            if self._num_unwanted:
-                self.conn = self._asked = Counting(h11.SERVER)  # for the next request
         super().on_response_complete()
 
     def pause_writing(self) -> None:

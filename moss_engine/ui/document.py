@@ -103,19 +103,9 @@ def _path(name: str, body: bytes) -> str:
 
 def preview(root: str, picture: str) -> str:
     """What the page is called, and what links to it show."""
-    told = {
-        "property": {
-            "og:title": TITLE,
-            "og:type": "website",
-            "og:url": f"{root}/",
-            "og:description": WHAT,
-            "og:image": f"{root}/{picture}",
-        },
-        "name": {"description": WHAT, "twitter:card": "summary_large_image"},
-    }
-    tags = "".join(
-        f'<meta {kind}="{name}" content="{html.escape(value)}">'
-        for kind, named in told.items()
-        for name, value in named.items()
-    )
-    return f'<title>{TITLE}</title>{tags}<link rel="icon" href="favicon.ico">'
+    what, home = html.escape(WHAT), html.escape(root)
+    return f"""<title>{TITLE}</title><meta name="description" content="{what}">
+<meta property="og:title" content="{TITLE}"><meta property="og:type" content="website">
+<meta property="og:url" content="{home}/"><meta property="og:image" content="{home}/{picture}">
+<meta property="og:description" content="{what}">
+<meta name="twitter:card" content="summary_large_image"><link rel="icon" href="favicon.ico">"""

@@ -62,7 +62,7 @@ from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.entrance.asgi import Refused, address_of
 from moss_engine.ui.entrance.guard import parse_json
 from moss_engine.ui.handlers import Handlers
-from moss_engine.ui.stream import Messages, Wire
+from moss_engine.ui.stream import Messages, Wire, pool_counts
 
 HELLO_S = 10.0  # for the first event
 RESUME_S = 15.0  # for a broken connection to come back
@@ -285,7 +285,7 @@ class Tab:
         self.tell("conversation.updated", entries=entries, whole=whole)
 
     async def _tell_pool(self) -> None:
-        self.tell("pool.updated", pool=await self._handlers.pool.counts())
+        self.tell("pool.updated", pool=await pool_counts(self._handlers.service))
 
     def _listen(self, what: str, event: dict[str, Any]) -> None:
         if self._microphone is None:

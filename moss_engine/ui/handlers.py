@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from moss_engine.endpoints.figures import Figures
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest, Utterance
 from moss_engine.ui.conversation import Conversation, Sessions, settle
-from moss_engine.ui.stream import Messages, PoolWatch, messages
+from moss_engine.ui.stream import Messages, messages, pool_counts
 from moss_engine.ui.turn import Turn
 
 
@@ -46,7 +47,6 @@ class Handlers:
         self.ingest = ingest
         self.figures = figures or Figures()
         self.wav_folder = wav_folder
-        self.pool = PoolWatch(service)
         self.sessions = Sessions(service)
 
     def answer(
@@ -107,7 +107,7 @@ class Handlers:
             await self.service.cancel_session(conversation.session_id)
         try:
             reply = begun or await self.service.submit(self._request(values, turn, conversation))
-            told = messages(reply, turn, self.pool.counts, paced=paced)
+            told = messages(reply, turn, partial(pool_counts, self.service), paced=paced)
             async with aclosing(told) as stream:
                 async for message in stream:
                     if turn.accepted_s is not None:

@@ -23,54 +23,35 @@ from moss_engine.audio.opus import RATES_HZ, OpusStream
 from moss_engine.ui.turn import Turn
 
 TICK_S = 0.1  # between messages that carry no sound and no news of a stage
-FRESH_S = 0.25  # of counts
 SILENCE_S = 0.25  # longest time without a message: how late a lost connection may be noticed
 Messages = AsyncGenerator[dict[str, Any], None]
-Counts = Callable[..., Awaitable[Mapping[str, Any]]]
+Counts = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
-class PoolWatch:
-    """Counts of the whole service. Used on one event loop."""
-
-    def __init__(self, service: SpeechService):
-        self._service = service
-        self._asked_s: float | None = None
-        self._counts: Mapping[str, Any] = {}
-
-    async def counts(self, *, now: bool = False) -> Mapping[str, Any]:
-        """Blocks by state, replies by state, and in a cluster its `ClusterStats`; FRESH_S old
-        at the most, or those of `now` where older ones will not do: the page begins a reply a
-        little later for each that is made beside it."""
-        now_s = time.monotonic()
-        if now or self._asked_s is None or now_s - self._asked_s > FRESH_S:
-            self._asked_s = now_s
-            self._counts = await self._ask()
-        return self._counts
-
-    async def _ask(self) -> Mapping[str, Any]:
-        stats = await self._service.stats()
-        engine = stats.engine
-        cluster = {} if stats.cluster is None else asdict(stats.cluster)
-        return {
-            **cluster,
-            "used": engine.blocks_used,
-            "cached": engine.blocks_cached,
-            "free": engine.blocks_free,
-            "running": engine.running,
-            "waiting": engine.waiting,
-        }
+async def pool_counts(service: SpeechService) -> dict[str, Any]:
+    """Blocks by state, replies by state, and in a cluster its `ClusterStats`."""
+    stats = await service.stats()
+    engine = stats.engine
+    return {
+        **({} if stats.cluster is None else asdict(stats.cluster)),
+        "used": engine.blocks_used,
+        "cached": engine.blocks_cached,
+        "free": engine.blocks_free,
+        "running": engine.running,
+        "waiting": engine.waiting,
+    }
 
 
 async def messages(
     reply: ReplyStream, turn: Turn, counts: Counts, *, paced: bool = True
 ) -> Messages:
     """Every message of the reply to a turn; the last one has `end`. Between those that are urgent
-    there are at least TICK_S. `counts` are those of a PoolWatch. If it is not `paced`, sound counts
-    as heard as it comes.
+    there are at least TICK_S. `counts` are asked for until there is sound, and at the end. If it
+    is not `paced`, sound counts as heard as it comes.
 
     Leaving early, by break or cancellation, stops the reply.
     """
-    sent_s = time.monotonic()
+    sent_s, counted = time.monotonic(), False
     events = reply.events()
     taking: asyncio.Future[Event] | None = None
     try:
@@ -86,7 +67,9 @@ async def messages(
             waited_s = time.monotonic() - sent_s
             regular = waited_s >= TICK_S and turn.has_written
             if due or turn.over or regular or waited_s >= SILENCE_S:
-                pool = await counts(now=turn.over or not turn.num_made)
+                counts_now = turn.over or not (turn.num_made and counted)
+                pool = await counts() if counts_now else None
+                counted = True
                 sent_s = time.monotonic()
                 yield turn.message(pool)
     finally:

@@ -233,7 +233,7 @@ class Turn(Answered):
         }
 
     def message(self, pool: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The next message; `stream.to_wire` makes it JSON. `pool` is what is known of the whole
+        """The next message; `stream.to_wire` makes it JSON. `pool` is news of the whole
         service: counts of blocks and requests, and of each replica where there are some."""
         now_s, news = self.elapsed_s(), self._news
         message = {
@@ -247,7 +247,7 @@ class Turn(Answered):
             "now_s": now_s,
             "stages": self.stages(),
             "figures": asdict(metrics.measure(self.timeline, now_s)),
-            "pool": dict(pool or {}),
+            "pool": pool,
             "placed": asdict(self.placed) if self.placed else None,
             "rate": self.sample_rate_hz,
             "pcm": b"".join(news.pcm),

@@ -108,7 +108,7 @@ async def test_a_full_disk_costs_the_sound_of_what_was_heard_and_no_question(han
     assert [turn.num_samples for turn in conversation.turns] == [9600, 9600]
 
 
-async def no_pool(*, now: bool):
+async def no_pool():
     return {}
 
 

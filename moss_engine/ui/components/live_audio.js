@@ -63,9 +63,10 @@ function take(message, sound) {
   const now = performance.now();
   if (message.run === asked?.run) answered(message);
   if (discard || message.run !== live.run) return;
+  if (message.pool) live.pool = message.pool;
   const chunk = sound && message.sound === "pcm" ? new Int16Array(sound) : null;
   if (chunk) { // before anything else: it is waited for
-    if (live.total === 0) player.expect(message.figures.ttfa_ms, message.pool.running - 1);
+    if (live.total === 0) player.expect(message.figures.ttfa_ms, live.pool.running - 1);
     player.push(chunk.slice());
   }
   if (message.now_s !== null) {
@@ -74,8 +75,8 @@ function take(message, sound) {
   }
   live.ids.push(...message.ids);
   Object.assign(live.pieces, message.pieces);
-  const { stages, figures, pool, seed, speaks, placed, sound: way } = message;
-  Object.assign(live, { stages, figures, pool, seed, speaks, placed, sound: way });
+  const { stages, figures, seed, speaks, placed, sound: way } = message;
+  Object.assign(live, { stages, figures, seed, speaks, placed, sound: way });
   for (const [start, text] of message.text) captions.add(start, text);
   if (message.text.length) live.firstWordMs ??= now;
   element.classList.toggle("la-opus", live.sound === "opus" && live.speaks);
@@ -84,7 +85,7 @@ function take(message, sound) {
   if (message.end) finishAfter(opus, message);
   else if (live.total === 0) phase(message.stages.started === undefined ? "waiting" : "thinking");
   const waits = message.state === "waiting"; // at first, or in the middle as its replica is gone
-  if (waits && !message.end) $(".la-status").textContent = `${SAYS.waiting} (${message.pool.waiting ?? 0} in line)`;
+  if (waits && !message.end) $(".la-status").textContent = `${SAYS.waiting} (${live.pool.waiting ?? 0} in line)`;
   else if (live.waits) $(".la-status").textContent = player.silent && live.phase === "speaking" ? "Paused" : SAYS[live.phase];
   live.waits = waits;
   announce();

@@ -183,10 +183,9 @@ export function mount(place, { meanings }) {
   }
   document.addEventListener("liveaudio", ({ detail }) => document.body.dataset.view === "engine" && show(detail));
   window.addEventListener("engine", () => show(window.liveAudio.state));
-  // A reply tells the counts while it is made; others may end behind it.
   setInterval(() => {
-    const { busy, door } = window.liveAudio;
-    if (!busy && door.isOpen && !document.hidden && document.body.dataset.view === "engine") door.send({ type: "pool.read" });
+    const { door } = window.liveAudio;
+    if (door.isOpen && !document.hidden && document.body.dataset.view === "engine") door.send({ type: "pool.read" });
   }, COUNTED_MS);
   show(window.liveAudio.state);
 }

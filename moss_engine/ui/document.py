@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import hashlib
 import html
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from moss_engine.ui.modules import COMMENT, JOINED, address, modules
 from moss_engine.ui.parts.words import WHAT
 
 HERE = Path(__file__).resolve().parent
@@ -21,6 +22,8 @@ DRESSED = {  # parts of the page, and the style sheets whose rules are nested un
 }  # fmt: skip
 TYPES = {".json": "application/json", ".jpg": "image/jpeg"}
 SCRIPT = "text/javascript"
+COMMENT = re.compile(r"(?m)^[ \t]*//.*\n|^[ \t]+|(?<=[;{},)\]]) // [^\"'`\n]*$")
+LATER = ("panel.js", "player_worklet.js", "recorder_worklet.js", "voice_sample.js")  # when wanted
 
 
 @dataclass(frozen=True)
@@ -36,19 +39,43 @@ def make_document(page: str) -> Document:
     """The document of a page, which is HTML."""
     own = dict(map(own_file, (CHINESE, PICTURE)))
     styles, picture = styles_of_page(), own_file(PICTURE)[0]
-    first = COMMENT.sub("", (HERE / "first.js").read_text(encoding="utf-8"))
-    begin = f'import {{ begin }} from "./{address(JOINED)}"; begin();'
+    first = _without_comments(HERE / "first.js")
+    begin = f'import {{ begin }} from "./{address("page.js")}"; begin();'
+    ahead = "".join(
+        f'<link rel="modulepreload" href="{address(name)}">'
+        for name in modules()
+        if name not in LATER
+    )
 
     def at(root: str) -> bytes:
         return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-{preview(root, picture)}<style>{styles}</style></head>
+{preview(root, picture)}{ahead}<style>{styles}</style></head>
 <body>{page}<script>{first}</script><script type="module">{begin}</script></body></html>""".encode()
 
     files = {f"/{name}": (TYPES[Path(name).suffix], body) for name, body in own.items()}
     files |= {f"/{address(name)}": (SCRIPT, body) for name, body in modules().items()}
     return Document(files, at)
+
+
+@cache
+def modules() -> dict[str, bytes]:
+    """The page's scripts, which are ES modules, by their names."""
+    paths = sorted((HERE / "components").glob("*.js"))
+    return {path.name: _without_comments(path).encode() for path in paths}
+
+
+def address(name: str) -> str:
+    """Of a module, relative to the page. They all stand under one that changes with any of them, so
+    that browsers may keep them for good."""
+    digest = hashlib.blake2b(b"\0".join(modules().values()), digest_size=6).hexdigest()
+    return f"assets/live-{digest}/{name}"
+
+
+def _without_comments(script: Path) -> str:
+    """Nor indents."""
+    return COMMENT.sub("", script.read_text(encoding="utf-8"))
 
 
 def own_file(name: str) -> tuple[str, bytes]:

@@ -22,7 +22,7 @@ from tests.ui.page_support import INFO, FakeService, Script, until
 
 pytestmark = pytest.mark.browser
 
-MOST_REQUESTS = 10
+MOST_REQUESTS = 20
 
 
 def test_the_document_names_this_page_and_all_its_addresses_are_found(url):
@@ -50,7 +50,7 @@ def test_the_box_is_there_before_the_scripts_and_what_it_got_is_taken_over(
     visit()  # the browser's context, with a tap on its sound
     tab = visits._open[0].context.new_page()
     tab.on("request", lambda request: requests.append(request.url))
-    tab.route("**/joined.js", lambda route: held.append(route))
+    tab.route("**/page.js", lambda route: held.append(route))
     tab.goto(url, wait_until="commit")
     tab.locator("#text textarea").fill("An early question.")
     tab.keyboard.press("Enter")

@@ -16,9 +16,7 @@ from moss_engine.api.controls import BY_NAME
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.metrics import meanings
 from moss_engine.audio.turn_taking import RATE_HZ
-from moss_engine.ui.components.live_audio import live_audio
-from moss_engine.ui.components.panel import panel
-from moss_engine.ui.components.transcript import TRANSCRIPT
+from moss_engine.ui.components.markup import TRANSCRIPT, live_audio, panel
 from moss_engine.ui.document import CHINESE, TITLE, own_file
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.parts.composer import composer, talks_first

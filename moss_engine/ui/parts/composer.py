@@ -7,7 +7,7 @@ import html
 from moss_engine.api.controls import BY_NAME, Control
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Mode
-from moss_engine.ui.components.recorder import RECORDER
+from moss_engine.ui.components.markup import RECORDER
 from moss_engine.ui.parts.words import ask_words, examples_of, invitation
 
 KEYS = (

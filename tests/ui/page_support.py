@@ -57,14 +57,7 @@ DEFAULTS = Sampling(
 )
 
 READ = Mode(
-    "read",
-    "Read aloud",
-    "text",
-    "speech",
-    "<read>",
-    True,
-    True,
-    "Your text is spoken as it stands.",
+    "read", "Read aloud", "text", "speech", "<read>", True, True, "It is read as it stands."
 )
 MODES = (
     READ,

@@ -86,22 +86,17 @@ async def record(
     ]
 
 
-async def test_push_to_talk_keeps_every_sample(ingest):
-    blocks = [tone(0.1, level) for level in (0.2, 0.9, 0.4)]
-    first, _, last = await record(ingest, *blocks)
-    assert first.talking and not first.utterance and last.seconds == pytest.approx(0.3)
-    said = await ingest.said(last.utterance)
-    assert np.array_equal(said.pcm, np.concatenate(blocks)) and said.speech.codes == (90, 30)
-
-
-async def test_a_new_recording_forgets_a_dropped_one(ingest):
+async def test_push_to_talk_keeps_every_sample_and_nothing_of_a_dropped_recording(ingest):
     ear = Microphone(ingest)
     ear.use(hands_free=False)
     await ear.hear(tone(1.0).tobytes())
     with pytest.raises(ParameterError, match="lost"):
         await ear.hear(b"abc")
-    (answer,) = await record(ingest, tone(0.4, 0.1), ear=ear)
-    assert (await ingest.said(answer.utterance)).speech.codes == (10, 40)
+    blocks = [tone(0.1, level) for level in (0.2, 0.9, 0.4)]
+    first, _, last = await record(ingest, *blocks, ear=ear)
+    assert first.talking and not first.utterance and last.seconds == pytest.approx(0.3)
+    said = await ingest.said(last.utterance)
+    assert np.array_equal(said.pcm, np.concatenate(blocks)) and said.speech.codes == (90, 30)
 
 
 @pytest.mark.parametrize(
@@ -214,16 +209,22 @@ def gated() -> tuple[AudioIngest, asyncio.Event]:
     return AudioIngest(hear_at_the_gate, None, max_s=5.0), gate
 
 
-async def test_the_event_loop_goes_on_while_somebody_listens():
+async def test_recordings_that_wait_to_be_understood_are_bounded_for_each_visitor_and_for_all():
     ingest, gate = gated()
-    ears = [Microphone(ingest, f"visitor {number % 4}") for number in range(module.MAX_PENDING)]
-    keys = [(await record(ingest, tone(0.5), ear=ear))[-1].utterance for ear in ears]
+
+    def keep(visitor: str) -> str:
+        return ingest.keep(tone(0.5), RATE_HZ, visitor=visitor).key
+
+    keys = [keep("many") for _ in range(module.MAX_PENDING_OF_VISITOR)]
+    with pytest.raises(BusyError):
+        keep("many")
+    keys += [keep(f"visitor {n}") for n in range(module.MAX_PENDING - len(keys))]
+    with pytest.raises(BusyError, match="waiting to be understood"):
+        keep("another")
     waiting, leaving = (asyncio.ensure_future(ingest.said(key)) for key in (keys[0], keys[-1]))
     await asyncio.sleep(0.05)
     assert not waiting.done() and not leaving.done()
     leaving.cancel()
-    with pytest.raises(BusyError, match="waiting to be understood"):
-        await record(ingest, tone(0.5))
     gate.set()
     assert (await waiting).speech.codes == (1,)
     assert (await ingest.said(keys[-1])).speech.codes == (1,), "the cancelled wait stopped the work"
@@ -310,20 +311,14 @@ def pause_before_the_end(answers: list, speech_s: float) -> float:
 async def test_the_pause_that_ends_a_turn_depends_on_what_was_said(text, pause, monkeypatch):
     monkeypatch.setattr(turn_judge, "load_melody", lambda: None)  # of tones it knows nothing
     ear = Ear(text)
-    answers = await feed(ingest_of(ear), np.concatenate([tone(1.5), silence(2.0)]))
+    ingest = ingest_of(ear)
+    answers = await feed(ingest, np.concatenate([tone(1.5), silence(2.0)]))
     assert pause - FRAME_S <= pause_before_the_end(answers, 1.5) <= pause + 3 * BLOCK_S
     assert any(answer.talking and answer.text == text for answer in answers)
     assert any(answer.pauses for answer in answers)
-
-
-async def test_what_was_understood_in_the_pause_is_not_listened_to_again():
-    ear = Ear("What time is it?")
-    ingest = ingest_of(ear)
-    answers = await feed(ingest, np.concatenate([tone(1.5), silence(2.0)]))
     (key,) = [answer.utterance for answer in answers if answer.utterance]
-    said = await ingest.said(key)
-    assert said.speech.transcript.text == ear.text and ear.whole == 0
-    assert 1 <= ear.glimpses <= 6
+    assert (await ingest.said(key)).speech.transcript.text == text
+    assert ear.whole == 0 and 1 <= ear.glimpses <= 6, "it is listened to again"
 
 
 async def test_a_monologue_is_heard_once_it_is_over():
@@ -387,17 +382,6 @@ async def test_a_recording_is_known_for_a_while_and_forgotten_by_itself(monkeypa
     assert await soon(lambda: not kept._recordings)
     with pytest.raises(ParameterError, match="not known any more"):
         await kept.said(recording.key)
-
-
-async def test_one_visitor_cannot_fill_the_queue_of_what_waits_to_be_understood():
-    kept, gate = gated()
-    for _ in range(module.MAX_PENDING_OF_VISITOR):
-        kept.keep(SECOND, RATE_HZ, visitor="many")
-    with pytest.raises(BusyError):
-        kept.keep(SECOND, RATE_HZ, visitor="many")
-    other = kept.keep(SECOND, RATE_HZ, visitor="other")
-    gate.set()
-    assert (await kept.said(other.key)).speech.codes == (1,)
 
 
 def test_half_sent_files_are_few_and_leave_room_for_others(ingest):

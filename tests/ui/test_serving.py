@@ -230,19 +230,14 @@ def temporary(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_what_a_killed_process_left_is_removed_at_the_next_start(temporary):
+def test_what_a_killed_process_left_is_removed_at_the_next_start_and_nothing_of_others(temporary):
+    for name in ("moss-speech-mine", "other"):
+        (temporary / name).mkdir()
     with program("-c", HOLD, env=with_folder(temporary)) as process:
         folder = process.stdout.readline().strip()
         process_of.remove_left_behind(temporary)
         assert os.listdir(folder), "it is in use"
     assert os.listdir(folder), "it was killed"
-    process_of.remove_left_behind(temporary)
-    assert not os.path.exists(folder)
-
-
-def test_folders_of_others_stay(temporary):
-    (temporary / "moss-speech-mine").mkdir()
-    (temporary / "other").mkdir()
     process_of.remove_left_behind(temporary)
     assert sorted(os.listdir(temporary)) == ["moss-speech-mine", "other"]
 

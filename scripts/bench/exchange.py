@@ -76,7 +76,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
 
 
 def visit(browser: Any, url: str) -> Any:
-    tab = page_browser.Visits(browser).make(url, init=WATCH)
+    tab = page_browser.Visit(browser, url, init=WATCH)
     tab.page.evaluate(ONSETS)
     return tab
 

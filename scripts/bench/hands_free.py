@@ -132,7 +132,7 @@ def hearing(wave: np.ndarray) -> Iterator[Any]:
 
 def talk_hands_free(browser: Any, url: str) -> Any:
     """A tab that listens hands-free, whose `seen` is that of WATCH."""
-    tab = page_browser.Visits(browser).make(url, permissions=["microphone"])
+    tab = page_browser.Visit(browser, url, permissions=["microphone"])
     tab.page.wait_for_function("window.recorder")
     mode = tab.page.locator(SPOKEN).first.get_attribute("data-mode")
     tab.page.locator(f'#mode label:has([value="{mode}"])').click()

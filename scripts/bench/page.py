@@ -98,7 +98,7 @@ def loaded(browser: Any, url: str, link: dict[str, Any] | None = None) -> dict[s
 def visited(browser: Any, url: str, service: Any) -> dict[str, float]:
     """One visit with a whole reply."""
     service.reset(service.script)
-    tab = page_browser.Visits(browser).make(url, init=WATCH)
+    tab = page_browser.Visit(browser, url, init=WATCH)
     tab.page.wait_for_function("seen.usable")
     asked_ms = tab.page.evaluate("performance.now()")
     tab.ask("Say something.")

@@ -32,7 +32,7 @@ def take() -> tuple[bytes, float]:
     """PNG of the page in the middle of a reply, and milliseconds to its first sound."""
     pictures = []
     with served(build_service(EngineConfig())) as url, page_browser.chromium() as browser:
-        visit = page_browser.Visits(browser).make(url, viewport=SIZE)
+        visit = page_browser.Visit(browser, url, viewport=SIZE)
         for _ in range(REPLIES):
             if visit.page.locator("#clear").is_visible():
                 visit.page.locator("#clear").click()

@@ -78,18 +78,14 @@ def browser(microphone):
         yield browser
 
 
-@pytest.fixture(scope="module")
-def visits(browser):
-    from tests.ui.page_browser import Visits
-
-    return Visits(browser)
-
-
 @pytest.fixture
-def visit(visits, url):
+def visit(browser, url):
     """Opens tabs: of the scripted service, unless told otherwise."""
-    yield lambda at=url, **options: visits.make(at, **options)
-    visits.close()
+    from tests.ui.page_browser import Visit
+
+    yield lambda at=url, **options: Visit(browser, at, **options)
+    for context in browser.contexts:
+        context.close()
 
 
 @pytest.fixture

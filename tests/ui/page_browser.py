@@ -4,7 +4,6 @@ destination."""
 from __future__ import annotations
 
 import base64
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -120,9 +119,6 @@ def write_microphone(sample: Path, path: Path) -> None:
     soundfile.write(path, np.pad(wave, (0, round(PAUSE_S * rate_hz))), rate_hz)
 
 
-OF_A_VISIT = ("init", "view", "edit")
-
-
 def new_context(browser: Browser, **options) -> BrowserContext:
     quiet = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"}
     context = browser.new_context(**{**quiet, **options})
@@ -130,54 +126,22 @@ def new_context(browser: Browser, **options) -> BrowserContext:
     return context
 
 
-class Visits:
-    """The tabs of tests, whose contexts are used again: what the browser has loaded and compiled
-    once is there."""
-
-    def __init__(self, browser: Browser):
-        self._browser = browser
-        self._contexts: dict[str, BrowserContext] = {}
-        self._open: list[Visit] = []
-
-    def make(self, url: str, **options) -> Visit:
-        """A tab of somebody who was never here, or comes beside the tabs that are open. Options are
-        those of a Visit, and of the browser's context."""
-        own = {name: options.pop(name) for name in OF_A_VISIT if name in options}
-        key = json.dumps(options, sort_keys=True)
-        if key not in self._contexts:
-            self._contexts[key] = new_context(self._browser, **options)
-        self._open.append(Visit(self._contexts[key], url, **own))
-        return self._open[-1]
-
-    def close(self) -> None:
-        """All tabs."""
-        while self._open:
-            self._open.pop().page.close()
-
-
 class Visit:
-    """A tab on the page, which runs `init` first; `edit` is a text of the page's modules,
-    and what stands there instead. `problems` collects what the console complains about, `requests`
-    every address asked for."""
+    """A tab of somebody who was never here, which runs `init` first; `edit` is a text of the page's
+    modules, and what stands there instead; other options are those of the browser's context.
+    `problems` collects what the console complains about, `requests` every address asked for."""
 
     def __init__(
         self,
-        context: BrowserContext,
+        browser: Browser,
         url: str,
         init: str = "0",
         view: str = "engine",
         edit: tuple[str, str] | None = None,
+        **options,
     ):
-        self.context = context
-        is_first = not context.pages
-        self.page: Page = context.new_page()
-        if is_first:  # somebody who was never here
-            context.clear_cookies()
-            context.set_offline(False)
-            context.new_cdp_session(self.page).send(
-                "Storage.clearDataForOrigin",
-                {"origin": url.rstrip("/"), "storageTypes": "local_storage,indexeddb"},
-            )
+        self.context = new_context(browser, **options)
+        self.page: Page = self.context.new_page()
         self.problems: list[str] = []
         self.requests: list[str] = []
         self.page.on(

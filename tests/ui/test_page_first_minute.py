@@ -43,12 +43,9 @@ def test_the_document_names_this_page_and_all_its_addresses_are_found(url):
     assert "iframe" in frames.text, "a Space cannot fit its frame to the page"
 
 
-def test_the_box_is_there_before_the_scripts_and_what_it_got_is_taken_over(
-    service, visits, visit, url
-):
+def test_the_box_is_there_before_the_scripts_and_what_it_got_is_taken_over(service, browser, url):
     held, requests = [], []
-    visit()  # the browser's context, with a tap on its sound
-    tab = visits._open[0].context.new_page()
+    tab = browser.new_page()
     tab.on("request", lambda request: requests.append(request.url))
     tab.route("**/page.js", lambda route: held.append(route))
     tab.goto(url, wait_until="commit")

@@ -291,14 +291,15 @@ def test_words_that_a_lost_server_forgot_stand_there_and_are_said_to_be_forgotte
         wire.mend()
 
 
-def test_clear_all_clears_what_the_tab_keeps_and_what_is_on_its_way(service, visit):
+def test_clear_all_clears_what_the_tab_keeps_and_what_is_on_its_way(service, tab, url):
     service.script = Script(seconds=0.6, rtf=0.1)
-    tab, other = visit(), visit()
     tab.choose("Small talk")
     tab.hear("To be forgotten.")
-    other.reload()
-    assert said(other) == [], "another tab has a conversation of its own"
-    other.page.close()
+    other = tab.context.new_page()
+    other.goto(url)
+    other.wait_for_function("window.liveAudio?.door.isOpen")
+    assert other.evaluate(LISTED) == [], "another tab has a conversation of its own"
+    other.close()
     assert_listed(tab, "You:\n\nTo be", "Answer:")
     tab.page.locator("#clear").click()
     assert_listed(tab)

@@ -18,17 +18,9 @@ from moss_engine.ui.document import modules
 CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 )
-FLAGS = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-sync",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--autoplay-policy=no-user-gesture-required",
-]
+FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync
+--disable-background-networking --disable-component-update
+--autoplay-policy=no-user-gesture-required""".split()
 
 PAUSE_S = 2.5  # of what the microphone plays
 PATIENCE_MS = 60_000  # how long a test waits for what must happen; a busy machine takes its time

@@ -36,12 +36,7 @@ export function wire() {
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden && player.context && !player.paused) player.context.resume();
   });
-  wireKeeping();
-}
-
-// What of a reply can be taken away, in one menu: its sound, its captions, and a page to send.
-
-function wireKeeping() {
+  // What of a reply can be taken away, in one menu: its sound, its captions, and a page to send.
   const taken = { wav: save, srt: () => saveCaptions("srt"), vtt: () => saveCaptions("vtt"), share };
   for (const [name, take] of Object.entries(taken)) {
     $(`.la-${name}`).addEventListener("click", () => {

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
-import brotli
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 
@@ -21,11 +19,6 @@ KEPT = 8  # documents: the same one under every name that the service is reached
 KEPT_COMPRESSED = 128
 NAMING = (b"host", b"x-forwarded-host", b"x-forwarded-proto", b"x-gradio-server")
 """Headers of which Gradio makes the addresses in a document."""
-TEXT_KINDS = ("text/", "application/json")
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "br": partial(brotli.compress, quality=5),
-    "gzip": partial(gzip.compress, mtime=0),
-}
 
 
 class Refused(Exception):
@@ -96,20 +89,19 @@ def with_headers(send: Any, headers: Mapping[str, str]) -> Any:
 def text_of(scope: dict[str, Any], kind: str, body: bytes) -> Response:
     """The answer with a file of the page's own, compressed for who can read that. In /assets/ its
     name changes with it."""
-    headers = {}
+    headers = {"vary": "Accept-Encoding"}
     if scope["path"].startswith("/assets/"):
         headers["cache-control"] = "public, max-age=31536000, immutable"
-    how = _encoding(scope)
-    if how and kind.startswith(TEXT_KINDS):
-        body = compressed(body, how)
-        headers |= {"content-encoding": how, "vary": "Accept-Encoding"}
+    if "gzip" in header(scope, b"accept-encoding").lower():
+        body = compressed(body)
+        headers["content-encoding"] = "gzip"
     return Response(body, headers=headers, media_type=kind)
 
 
 @lru_cache(maxsize=KEPT_COMPRESSED)
-def compressed(body: bytes, how: str) -> bytes:
+def compressed(body: bytes) -> bytes:
     """Made once, and kept."""
-    return COMPRESS[how](body)
+    return gzip.compress(body, mtime=0)
 
 
 class Documents:
@@ -142,12 +134,3 @@ class Documents:
 
         await self._app(scope, receive, sending)
         return messages
-
-
-def _encoding(scope: dict[str, Any]) -> str | None:
-    """The best that who asks can read."""
-    accepted = header(scope, b"accept-encoding").lower().replace(" ", "").split(",")
-    for name in COMPRESS:
-        if any(re.fullmatch(rf"{name}(;q=(1|0\.\d*[1-9]\d*).*)?", kind) for kind in accepted):
-            return name
-    return None

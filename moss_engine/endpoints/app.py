@@ -37,17 +37,24 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
     shape, too. `tool`: also /mcp, which raises as `open_tool` does. Pages of `origins` may call and
     read the answers.
     """
-    begun_s = int(time.time())
+    here = {
+        "id": server.model, "object": "model", "created": int(time.time()),
+        "owned_by": "moss-speech-live",
+    }  # fmt: skip
 
     async def models(request: Request, caller: Caller) -> Response:
-        return JSONResponse({"object": "list", "data": [_model(server.model, begun_s)]})
+        return JSONResponse({"object": "list", "data": [here]})
 
     async def model(request: Request, caller: Caller) -> Response:
         server.check_model(request.path_params["model"])
-        return JSONResponse(_model(server.model, begun_s))
+        return JSONResponse(here)
 
     async def voices(request: Request, caller: Caller) -> Response:
-        return JSONResponse({"object": "list", "data": _voices(server)})
+        data = [
+            {"id": name, "object": "audio.voice", "name": name, "default": place == 0}
+            for place, name in enumerate(server.info.voices)
+        ]
+        return JSONResponse({"object": "list", "data": data})
 
     async def call(request: Request) -> Response:
         try:
@@ -115,17 +122,6 @@ def _route(
         return await endpoint(asked, caller)
 
     return Route(path, answer, methods=methods)
-
-
-def _model(name: str, begun_s: int) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": begun_s, "owned_by": "moss-speech-live"}
-
-
-def _voices(server: Server) -> list[dict[str, Any]]:
-    return [
-        {"id": name, "object": "audio.voice", "name": name, "default": place == 0}
-        for place, name in enumerate(server.info.voices)
-    ]
 
 
 def _refusing(server: Server) -> Callable[[Request, Exception], Awaitable[Response]]:

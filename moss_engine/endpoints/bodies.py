@@ -143,12 +143,16 @@ async def read_body(request: Request, limit: int, *, is_json: bool = False) -> b
 
     async def read() -> bytearray:
         body, unchecked = bytearray(), is_json
+        turns = _ROUNDS.setdefault(asyncio.get_running_loop(), asyncio.Lock())
         async for part in request.stream():
             body += part
             if len(body) > limit:
                 raise too_large
             if len(body) >= MAX_JSON_BYTES:
-                await _one_after_the_other()
+                # The event loop takes a part of one large body in each of its rounds, however many
+                # are being sent, so that everybody else has a turn between two.
+                async with turns:
+                    await asyncio.sleep(0)
                 if unchecked:
                     unchecked = False
                     await beside_if_large(check_size, bytes(body[:MAX_JSON_BYTES]))
@@ -162,15 +166,6 @@ async def read_body(request: Request, limit: int, *, is_json: bool = False) -> b
         ) from None
     except ClientDisconnect:
         raise ApiError(400, "The body was cut off; send it again.", "body_cut_off") from None
-
-
-async def _one_after_the_other() -> None:
-    """Between the parts of large bodies: the event loop takes one of them in each of its rounds,
-    however many are being sent, so that everybody else has a turn between two."""
-    loop = asyncio.get_running_loop()
-    lock = _ROUNDS.setdefault(loop, asyncio.Lock())
-    async with lock:
-        await asyncio.sleep(0)
 
 
 async def read_json(request: Request, kind: type[Kind], limit: int = MAX_JSON_BYTES) -> Kind:

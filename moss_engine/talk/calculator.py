@@ -182,8 +182,8 @@ _BINARY = {
 }  # fmt: skip
 
 
-def result(question: str) -> str | None:
-    """The answer to a sum, or None where it is none."""
+def answered(question: str) -> str | None:
+    """A sentence with the result of a sum, or None where it is none."""
     text = re.sub(_HEADS, "", bare(question[: MOST_CHARS + 1]))
     if len(question) > MOST_CHARS:
         return TOO_MUCH if _FIGURES.fullmatch(text) else None
@@ -195,16 +195,10 @@ def result(question: str) -> str | None:
         text = re.sub(pattern, by, text)
     try:
         sum_, numbers = _expression(text.split())
-        return None if isinstance(sum_, ast.Name) else f"{said(_value(sum_, numbers))}."
+        return None if isinstance(sum_, ast.Name) else f"That is {said(_value(sum_, numbers))}."
     except (_NotASum, SyntaxError, MemoryError, RecursionError):
         return None
     except ZeroDivisionError:
         return NO_DIVISION
     except OverflowError:
         return TOO_LONG
-
-
-def answered(question: str) -> str | None:
-    """A sentence with the result."""
-    found = result(question)
-    return found if found in (None, TOO_LONG, TOO_MUCH, NO_DIVISION) else f"That is {found}"

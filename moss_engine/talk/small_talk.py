@@ -59,13 +59,6 @@ class SmallTalk:
             async for part in parts:
                 yield part
 
-    def reply(self, question: Question) -> Say:
-        """The answer to a question, without an LLM."""
-        session = self._session(question.session_id)
-        rate = self._rate(session, question)
-        changed = self._changed(session, question, rate)
-        return changed or Say(self._known(session, question), rate)
-
     def _rate(self, session: _Session, question: Question) -> float:
         """The visitor's rate: what was asked for last, in words or by the page's control."""
         if session.speed is not None and session.page_speed == question.speed:

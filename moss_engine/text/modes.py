@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from moss_engine.api.errors import CheckpointError, ParameterError
 from moss_engine.api.modes import Mode
@@ -82,22 +80,9 @@ class Speakers:
         return (*found, nearest.token)
 
 
-def read_speakers(values: dict[str, Any]) -> Speakers:
-    """From the values of `processor_config.json`; raises TypeError, ValueError or CheckpointError
-    for what they must not be."""
-    voices = tuple(Voice(**voice) for voice in values.get("voices", ()))
-    rates = tuple(
-        Rate(float(rate["speed"]), str(rate["token"])) for rate in values.get("rates", ())
-    )
-    return Speakers(voices, rates)
-
-
 def token_ids(speakers: Speakers, known: dict[str, int]) -> dict[str, int]:
     """The ids of all tokens of the speakers; raises CheckpointError if the tokenizer lacks one."""
-    tokens: Sequence[str] = [
-        *(voice.token for voice in speakers.voices),
-        *(rate.token for rate in speakers.rates),
-    ]
+    tokens = [choice.token for choice in (*speakers.voices, *speakers.rates)]
     missing = [token for token in tokens if token not in known]
     if missing:
         raise CheckpointError(
@@ -175,7 +160,10 @@ def read_modes(path: Path) -> Modes:
             segment_chars=int(values["segment_chars"]),
             max_rows_per_char=float(values["max_rows_per_char"]),
             min_cap_rows=int(values["min_cap_rows"]),
-            speakers=read_speakers(values),
+            speakers=Speakers(
+                tuple(Voice(**voice) for voice in values.get("voices", ())),
+                tuple(Rate(**rate) for rate in values.get("rates", ())),
+            ),
             silent_lead_s=float(values.get("silent_lead_s", 0.0)),
             pauses=Pauses(**values["pauses"]) if "pauses" in values else None,
         )

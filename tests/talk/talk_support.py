@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from moss_engine.api.events import Event, TextDelta
 from moss_engine.api.request import Message, Request, Speech, Text
 from moss_engine.api.transcript import Transcript
-from moss_engine.talk.answer import Part, Question
+from moss_engine.talk.answer import Part, Question, Say
 from moss_engine.talk.modes import talking_modes
 from moss_engine.talk.service import TalkingService
+from moss_engine.talk.small_talk import SmallTalk
 from tests.ui.page_support import DEFAULTS, INFO, MODES, FakeService, Script
 
 HEARD = Transcript("What time is it?", "Scripted ear", 1.5)
@@ -59,6 +60,12 @@ def asking(mode: str = "chat", text: str = "What time is it?", **changes) -> Req
 
 def words(events: list[Event]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta)).strip()
+
+
+def reply(talk: SmallTalk, question: Question) -> Say:
+    """What it says where it has no LLM."""
+    (said,) = asyncio.run(all_of(talk.answer(question)))
+    return said
 
 
 async def all_of(events: AsyncIterator[Event]) -> list[Event]:

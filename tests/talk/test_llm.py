@@ -81,14 +81,15 @@ class Chat:
             self.say(handler, piece)
         handler.wfile.write(b"data: [DONE]\n\n")
 
-    def say(self, handler: BaseHTTPRequestHandler, text: str) -> None:
-        self.send(handler, {"content": text})
-
     @staticmethod
-    def send(handler: BaseHTTPRequestHandler, delta: object) -> None:
-        value = {"choices": [{"delta": delta}]}
-        handler.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
+    def say(handler: BaseHTTPRequestHandler, text: str) -> None:
+        handler.wfile.write(event({"content": text}))
         handler.wfile.flush()
+
+
+def event(delta: object) -> bytes:
+    value = {"choices": [{"delta": delta}]}
+    return b"data: " + json.dumps(value).encode() + b"\n\n"
 
 
 @pytest.fixture
@@ -205,8 +206,7 @@ def calls(*pieces: tuple[float, str, str], end: bytes = b"data: [DONE]\n\n"):
     data = b""
     for index, name, arguments in pieces:
         piece = {"index": index, "id": name, "function": {"name": "look", "arguments": arguments}}
-        event = {"choices": [{"delta": {"tool_calls": [piece]}}]}
-        data += b"data: " + json.dumps(event).encode() + b"\n\n"
+        data += event({"tool_calls": [piece]})
     return streamed(data + end)
 
 
@@ -218,12 +218,12 @@ WRONG = [
     (status(200, b"<html>", "text/html"), "text/html instead of a stream"),
     (streamed(b"data: {broken\n\n"), "no answer"),
     (streamed(b"data: [1, 2]\n\n"), "no answer"),
-    (streamed(b'data: {"choices": [{"delta": {"content": 7}}]}\n\n'), "no answer"),
+    (streamed(event({"content": 7})), "no answer"),
     (streamed(b"data: " + b"[" * 50_000 + b"\n\n"), "no answer"),
     (streamed(b'data: {"error": "out of memory"}\n\n'), "out of memory"),
     (streamed(b"data: [DONE]\n\n"), "nothing to say"),
     (streamed(b"data: " + b"x" * (1 << 21)), "without an end"),
-    (streamed(b'data: {"choices": [{"delta": {"content": "It is"}}]}\n\n'), "broke off"),
+    (streamed(event({"content": "It is"})), "broke off"),
     (calls((0, "a", WHOLE), end=b""), "broke off"),
     (calls((0, "a", WHOLE), (1, "b", HALF), end=b""), "broke off"),
     (calls((0, "a", HALF)), "called look with arguments that are no JSON object"),

@@ -13,6 +13,7 @@ from moss_engine.talk import by_heart
 from moss_engine.talk.answer import Question
 from moss_engine.talk.small_talk import MAX_SESSIONS, SmallTalk, admit
 from moss_engine.text.spoken.text import spoken_text
+from tests.talk.talk_support import reply
 
 HERE = Path(__file__).parent
 SENSIBLE, WRONG = 0.70, 0.05
@@ -38,16 +39,16 @@ def is_admission(answer: str) -> bool:
 
 
 def said(talk: SmallTalk, text: str, **values) -> str:
-    return talk.reply(Question(text, session_id="visitor", **values)).text
+    return reply(talk, Question(text, session_id="visitor", **values)).text
 
 
 def test_slower_lasts_until_the_page_says_otherwise(talk):
     asked = Question("slower, please", session_id="visitor")
-    first = talk.reply(asked)
+    first = reply(talk, asked)
     assert first.speed == 0.83 and "slower" in first.text
-    assert talk.reply(replace(asked, text="hello")).speed == 0.83
-    assert talk.reply(replace(asked, text="hello", session_id="other")).speed == 1.0
-    assert talk.reply(replace(asked, text="hello", speed=1.2)).speed == 1.2
+    assert reply(talk, replace(asked, text="hello")).speed == 0.83
+    assert reply(talk, replace(asked, text="hello", session_id="other")).speed == 1.0
+    assert reply(talk, replace(asked, text="hello", speed=1.2)).speed == 1.2
 
 
 def test_without_a_choice_of_rates_none_is_promised():
@@ -60,7 +61,7 @@ def test_another_joke_is_another_one_until_all_were_told(talk):
     told = [first, *(said(talk, text) for text in ("another joke", "Another one!", "one more"))]
     assert len(set(told)) == 4
     assert said(talk, "hi") == "Hello again."
-    assert talk.reply(Question("a joke please", session_id="other")).text == first
+    assert reply(talk, Question("a joke please", session_id="other")).text == first
 
 
 def test_a_question_that_is_like_a_known_one_is_known_and_one_that_is_not_is_admitted(talk):
@@ -116,10 +117,10 @@ def test_every_answer_by_heart_can_be_spoken():
 
 
 def test_visitors_are_forgotten_in_turn(talk):
-    talk.reply(Question("slower", session_id="visitor"))
+    reply(talk, Question("slower", session_id="visitor"))
     for number in range(MAX_SESSIONS):
-        talk.reply(Question("hello", session_id=str(number)))
-    assert talk.reply(Question("hello", session_id="visitor")).speed == 1.0
+        reply(talk, Question("hello", session_id=str(number)))
+    assert reply(talk, Question("hello", session_id="visitor")).speed == 1.0
 
 
 @pytest.mark.parametrize("name", ["questions.txt", "questions_held.txt"])
@@ -129,7 +130,7 @@ def test_most_questions_are_answered_sensibly_and_hardly_any_wrongly(talk, name)
     sensible, wrong = [], []
     before = (Message("user", Text("My dog is old.")), Message("assistant", Text("How nice.")))
     for text, wanted in asked:
-        answer = talk.reply(Question(text, before, session_id="visitor")).text
+        answer = reply(talk, Question(text, before, session_id="visitor")).text
         if is_admission(answer):
             continue
         if re.search(wanted, answer.lower(), re.S):

@@ -3,6 +3,7 @@ tokenizer."""
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -160,17 +161,20 @@ def golden_prompt(*messages: Message, mode: str) -> list[Row]:
     return list(segment.prompt)
 
 
-def test_golden_typed_question():
-    rows = golden_prompt(say("question"), mode="text-to-speech")
-    user = texts(151644, 872, 198, *USER_IDS, 151645, 198)
-    assert rows == [*GOLDEN_SYSTEM, *user, *GOLDEN_HEADER]
+SPOKEN = [Row(151646, 512), *(Row(151667, code) for code in CODES), Row(151667, 16384)]
 
 
-def test_golden_spoken_question():
-    rows = golden_prompt(Message("user", Speech(CODES)), mode="speech-to-speech")
-    speech = [Row(151646, 512), *(Row(151667, code) for code in CODES), Row(151667, 16384)]
-    user = [*texts(151644, 872, 198), *speech, *texts(151645, 198)]
-    assert rows == [*GOLDEN_SYSTEM, *user, *GOLDEN_HEADER]
+@pytest.mark.parametrize(
+    ("content", "mode", "rows"),
+    [
+        (Text("question"), "text-to-speech", texts(*USER_IDS)),
+        (Speech(CODES), "speech-to-speech", SPOKEN),
+    ],
+)
+def test_golden_questions(content: Text | Speech, mode: str, rows: list[Row]):
+    user = [*texts(151644, 872, 198), *rows, *texts(151645, 198)]
+    prompt = golden_prompt(Message("user", content), mode=mode)
+    assert prompt == [*GOLDEN_SYSTEM, *user, *GOLDEN_HEADER]
 
 
 def test_golden_written_answer_has_no_sosp():
@@ -394,27 +398,21 @@ BAD_SAMPLING = {
     "min_rows": (*BAD_NUMBERS, 601),
     "seed": (*BAD_NUMBERS, 2**63),
     "text": (None,),
+    **{f"text.{field}": values for field, values in BAD_CHANNEL.items()},
+    **{f"audio.{field}": values for field, values in BAD_CHANNEL.items()},
 }
 
 
-@pytest.mark.parametrize("channel", ["text", "audio"])
-@pytest.mark.parametrize("field", BAD_CHANNEL)
-def test_a_bad_channel_value_is_named_and_never_clamped(
-    processor: Processor, channel: str, field: str
-):
+@pytest.mark.parametrize("name", BAD_SAMPLING)
+def test_a_bad_sampling_value_is_named_and_never_clamped(processor: Processor, name: str):
     sampling = processor.default_sampling
-    for value in BAD_CHANNEL[field]:
-        bad = replace(sampling, **{channel: replace(getattr(sampling, channel), **{field: value})})
-        with pytest.raises(ParameterError, match=rf"{channel}\.{field}"):
-            processor.prepare(ask(processor, say("a cat"), sampling=bad))
-
-
-@pytest.mark.parametrize("field", BAD_SAMPLING)
-def test_a_bad_sampling_value_is_named(processor: Processor, field: str):
-    for value in BAD_SAMPLING[field]:
-        bad = replace(processor.default_sampling, **{field: value})
-        with pytest.raises(ParameterError, match=field):
-            processor.prepare(ask(processor, say("a cat"), sampling=bad))
+    channel, _, field = name.rpartition(".")
+    for value in BAD_SAMPLING[name]:
+        changes = {field: value}
+        if channel:
+            changes = {channel: replace(getattr(sampling, channel), **changes)}
+        with pytest.raises(ParameterError, match=re.escape(name)):
+            processor.prepare(ask(processor, say("a cat"), sampling=replace(sampling, **changes)))
 
 
 def test_the_ends_of_a_range_are_allowed(processor: Processor):

@@ -40,22 +40,18 @@ def find(question: str) -> Answers | None:
         return exact[asked]
     if len(asked) == 1 and asked[0] in _ASKING:
         return None
-    of_visitor = _is_of_visitor(asked)
+    of_visitor = _is_of(_I, _YOU, asked)
     best, answers = 0.0, None
     for way, known in ways:
-        if of_visitor and _is_of_nano(way):
+        if of_visitor and _is_of(_YOU, _I, way):
             continue
         if (score := _closeness(asked, way)) > best:
             best, answers = score, known
     return answers if best >= CLOSE else None
 
 
-def _is_of_visitor(words: tuple[str, ...]) -> bool:
-    return not _I.isdisjoint(words) and _YOU.isdisjoint(words)
-
-
-def _is_of_nano(words: tuple[str, ...]) -> bool:
-    return not _YOU.isdisjoint(words) and _I.isdisjoint(words)
+def _is_of(one: frozenset[str], other: frozenset[str], words: tuple[str, ...]) -> bool:
+    return not one.isdisjoint(words) and other.isdisjoint(words)
 
 
 def _key(text: str) -> tuple[str, ...]:

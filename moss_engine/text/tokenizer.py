@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import tokenizers
@@ -48,6 +47,7 @@ class TextTokenizer:
             raise CheckpointError(
                 f"{name} is not a byte-level tokenizer; use the one that belongs to the weights."
             )
+        self._names = {text_id: name for name, text_id in self.special_ids.items()}
         to_byte = _bytes_of_chars()
         self._pieces = {i: bytes(to_byte[c] for c in t) for t, i in data["model"]["vocab"].items()}
         self._pieces |= {
@@ -75,14 +75,10 @@ class TextTokenizer:
         )
         return ids
 
-    def decode(self, ids: Sequence[int]) -> str:
-        decoder = self.open_decoder()
-        return "".join(map(decoder.push, ids)) + decoder.end_segment()
-
     def piece(self, text_id: int) -> str:
         """What an id stands for by itself, a special token by its name; nothing for an id that is
         not in use."""
-        special = next((name for name, known in self.special_ids.items() if known == text_id), None)
+        special = self._names.get(text_id)
         return special or self._pieces.get(text_id, b"").decode("utf-8", errors="replace")
 
     def open_decoder(self) -> TextDecoder:

@@ -320,7 +320,12 @@ def test_no_text_becomes_a_special_token_and_every_text_comes_back(parts: list[s
     text = "".join(parts)
     ids = TOKENIZER.encode(text)
     assert not set(ids) & set(range(len(SPECIALS)))
-    assert TOKENIZER.decode(ids) == text
+    assert decoded(ids) == text
+
+
+def decoded(*segments: list[int]) -> str:
+    decoder = TOKENIZER.open_decoder()
+    return "".join("".join(map(decoder.push, ids)) + decoder.end_segment() for ids in segments)
 
 
 @pytest.mark.parametrize("special", SPECIALS)
@@ -355,12 +360,8 @@ def test_a_character_comes_with_its_last_byte_and_half_of_one_is_not_swallowed()
 
 
 def test_segments_are_joined_with_one_space_and_special_tokens_are_not_shown():
-    assert TOKENIZER.decode([3, *TOKENIZER.encode("cat"), 1]) == "cat"
-    decoder = TOKENIZER.open_decoder()
-    out = ""
-    for part in ("the cat.", " a mat.", "cat"):
-        out += "".join(map(decoder.push, TOKENIZER.encode(part))) + decoder.end_segment()
-    assert out == "the cat. a mat. cat"
+    assert decoded([3, *TOKENIZER.encode("cat"), 1]) == "cat"
+    assert decoded(*map(TOKENIZER.encode, ("the cat.", " a mat.", "cat"))) == "the cat. a mat. cat"
 
 
 @pytest.mark.parametrize(

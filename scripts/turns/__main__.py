@@ -18,10 +18,8 @@ def main() -> None:
     tune = commands.add_parser("tune", help="melody, words and both: what they tell, which wait")
     tune.add_argument("folder", type=Path)
     tune.add_argument("--out", type=Path, metavar="FILE", help="write the testing half's figures")
-    args = parser.parse_args()
-    module = import_module(f"scripts.turns.{args.command}")
-    given = {"data": ("folder", "turns"), "words": ("sources",), "tune": ("folder", "out")}
-    module.make(*(getattr(args, name) for name in given[args.command]))
+    given = vars(parser.parse_args())
+    import_module(f"scripts.turns.{given.pop('command')}").make(**given)
 
 
 if __name__ == "__main__":

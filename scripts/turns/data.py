@@ -149,8 +149,8 @@ def silent_place(pcm: np.ndarray, near: float) -> int:
     return place * STEP if best >= LEAST_SILENCE else 0
 
 
-def make(folder: Path, num: int) -> None:
-    """`num` turns with a pause and as many without, half of each for either half."""
+def make(folder: Path, turns: int) -> None:
+    """`turns` with a pause and as many without, half of each for either half."""
     folder.mkdir(parents=True, exist_ok=True)
     with open_service() as client, (folder / "turns.jsonl").open("w") as file:
 
@@ -160,7 +160,7 @@ def make(folder: Path, num: int) -> None:
             return pcm
 
         voices = client.info.voices
-        for turn in chain(_turns(num, voices, said), _ordinary(voices, said)):
+        for turn in chain(_turns(turns, voices, said), _ordinary(voices, said)):
             file.write(json.dumps(asdict(turn)) + "\n")
             file.flush()
 

@@ -306,9 +306,7 @@ RULES = rules(
         r"(?i)(?<![\d:.,])(?P<hour>\d{1,2})(?P<minute>)(?P<second>)\s*(?P<half>[ap]\.?m)\b\.?",
         _clock,
     ),
-    (
-        r"\b(?P<zone>UTC|GMT)\s?(?P<sign>[-+])\s?(?=\d)",
-        lambda m: f"{m['zone']} {'plus' if m['sign'] == '+' else 'minus'} ",
-    ),
+    (r"\b(UTC|GMT)\s?\+\s?(?=\d)", r"\1 plus "),
+    (r"\b(UTC|GMT)\s?-\s?(?=\d)", r"\1 minus "),
     (r"'?\b(?P<decade>\d{1,3}0)'?s\b", _decade),
 )

@@ -108,10 +108,7 @@ _NAMES = rules(
         r"(?<![\w./-])(?:24/7/365|24/7|50/50|20/20|9/11)(?![\w/-]|\.\d)",
         lambda m: " ".join(map(integer, m[0].split("/"))),
     ),
-    (
-        rf"\b(?P<verb>{_CALL}\s+)(?P<number>[2-9]11|112|999|988)(?![\w,.:%-]*\d)\b",
-        lambda m: m["verb"] + digits(m["number"]),
-    ),
+    (rf"\b({_CALL}\s+)([2-9]11|112|999|988)(?![\w,.:%-]*\d)\b", lambda m: m[1] + digits(m[2])),
     (r"(?<![\w.,$€£-])(?<!Porsche )911(?![\w%]|[,.:-]\d)", lambda m: digits(m[0])),
     (
         r"(?<![\w.])(?P<parts>(?:25[0-5]|2[0-4]\d|1?\d?\d)"

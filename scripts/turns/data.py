@@ -25,19 +25,17 @@ from moss_engine.client import open_service
 RATE_HZ = 24_000
 STEP = RATE_HZ // 100
 PAUSES_S = (0.25, 0.9)
-NAMES = "Anna Peter Laura David Emma Robert Julia Thomas Sarah Daniel Alice Henry".split()
-PLACES = "Vienna Paris London Boston Berlin Madrid Denver Dublin Oslo Rome Chicago Geneva".split()
-NUMBERS = "two three four five six seven eight nine ten twelve twenty thirty forty fifty".split()
-DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday tomorrow".split()
-THINGS = "bicycle camera guitar piano table garden radio lamp carpet coat clock bottle".split()
-FOODS = (
-    "rice cheese butter garlic honey chicken spinach pasta chocolate salmon ginger pepper".split()
-)
-ANIMALS = "dog cat horse rabbit parrot goat spider monkey tiger donkey turtle hamster".split()
-MUSIC = "jazz blues folk rock opera techno reggae gospel".split()
-LANGUAGES = "French Spanish German Italian Japanese Russian Polish Greek".split()
-FILLS = {"name": NAMES, "place": PLACES, "number": NUMBERS, "day": DAYS, "thing": THINGS,
-         "food": FOODS, "animal": ANIMALS, "music": MUSIC, "language": LANGUAGES}  # fmt: skip
+FILLS = {
+    "name": "Anna Peter Laura David Emma Robert Julia Thomas Sarah Daniel Alice Henry",
+    "place": "Vienna Paris London Boston Berlin Madrid Denver Dublin Oslo Rome Chicago Geneva",
+    "number": "two three four five six seven eight nine ten twelve twenty thirty forty fifty",
+    "day": "Monday Tuesday Wednesday Thursday Friday Saturday Sunday tomorrow",
+    "thing": "bicycle camera guitar piano table garden radio lamp carpet coat clock bottle",
+    "food": "rice cheese butter garlic honey chicken spinach pasta chocolate salmon ginger pepper",
+    "animal": "dog cat horse rabbit parrot goat spider monkey tiger donkey turtle hamster",
+    "music": "jazz blues folk rock opera techno reggae gospel",
+    "language": "French Spanish German Italian Japanese Russian Polish Greek",
+}
 LEAST_SILENCE, NEAR = 10, 0.15
 """Steps: a shorter one may be that of a consonant. And how far from where its words are a pause may
 be: speech is not even."""
@@ -95,7 +93,7 @@ def patterns_of(name: str) -> list[str]:
 def filled(pattern: str, rng: random.Random) -> str:
     for slot, words in FILLS.items():
         while f"{{{slot}}}" in pattern:
-            pattern = pattern.replace(f"{{{slot}}}", rng.choice(words), 1)
+            pattern = pattern.replace(f"{{{slot}}}", rng.choice(words.split()), 1)
     return pattern
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from moss_engine.audio.turn_judge import NUM_WEIGHTS, Words, traits, weight_of, words_of
+from moss_engine.audio.turn_judge import NUM_WEIGHTS, traits, weight_of, words_of
 from scripts.nano.text.packages import wordnet_senses
 from scripts.turns.data import filled
 
@@ -123,9 +123,6 @@ def make(sources: Path) -> None:
     print(
         f"{len(data)} examples, AUC {area(odds[whole == 1], odds[whole == 0]):.3f} on a 20th kept"
     )
-    words = Words(weights.astype(np.float32) * scale, bias, common)
-    for text in ("What time is it", "What is the", "I would like to", "Tell me a joke"):
-        print(f"  {words.log_odds(text):5.1f}  {text}")
 
 
 def area(positive: np.ndarray, negative: np.ndarray) -> float:

@@ -62,11 +62,13 @@ async def test_the_parts_are_one_reply():
     ]
 
 
-async def test_what_was_heard_is_what_is_asked():
+async def test_what_was_heard_is_what_is_asked_and_history_is_words():
     answerer = Written([Say("Noon.")])
     service, _ = talking(answerer)
-    await all_of(stream(service, asking("talk")))
-    assert answerer.asked[0].text == HEARD.text
+    before = (Message("user", Text("Hi.")), Message("assistant", Text("Hello.")))
+    for mode in ("talk", "chat"):
+        await all_of(stream(service, behind(*before, mode=mode)))
+    assert [(asked.text, asked.before) for asked in answerer.asked] == [(HEARD.text, before)] * 2
 
 
 async def test_speech_that_the_checkpoint_understands_goes_on_as_it_is():
@@ -87,40 +89,24 @@ async def test_a_written_answer_makes_no_heard():
     assert below.requests == [] and isinstance(events[-1], Finished)
 
 
-async def test_history_is_words():
-    answerer = Written([Say("Noon.")])
-    service, _ = talking(answerer)
-    before = (Message("user", Text("Hi.")), Message("assistant", Text("Hello.")))
-    await all_of(stream(service, behind(*before)))
-    assert answerer.asked[0].before == before
+def behind(*before: Message, mode: str = "chat") -> Request:
+    asked = asking(mode)
+    return replace(asked, messages=(*before, *asked.messages))
 
 
-def behind(*before: Message) -> Request:
-    return replace(asking(), messages=(*before, *asking().messages))
-
-
-async def test_stop_ends_the_voice_and_the_thinking():
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_who_stops_it_or_leaves_ends_the_voice_and_the_thinking(leaves):
     answerer = Written([Say("One."), Say("Two.")], wait=asyncio.Event())
     service, below = talking(answerer, seconds=30.0, rtf=0.5)
-    reply = await service.submit(asking())
-    events = []
+    reply, event = await service.submit(asking()), None
     async with aclosing(reply.events()) as told:
         async for event in told:
-            events.append(event)
             if isinstance(event, AudioChunk):
+                if leaves:
+                    break
                 reply.cancel()
-    assert events[-1].reason is FinishReason.CANCELLED and below.cancelled
-    assert answerer.closed == 1 and await soon(lambda: not below.open)
-
-
-async def test_who_leaves_stops_all_of_it():
-    answerer = Written([Say("One.")], wait=asyncio.Event())
-    service, below = talking(answerer, seconds=30.0, rtf=0.5)
-    async with aclosing(stream(service, asking())) as told:
-        async for event in told:
-            if isinstance(event, AudioChunk):
-                break
-    assert below.cancelled and answerer.closed == 1
+    assert leaves or event.reason is FinishReason.CANCELLED
+    assert below.cancelled and answerer.closed == 1 and await soon(lambda: not below.open)
 
 
 async def test_an_error_of_the_thinker_is_the_last_word_and_what_was_said_stays():

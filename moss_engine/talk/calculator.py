@@ -115,16 +115,13 @@ _REWRITES = (
 _FIGURES = re.compile(r"(?=.*\d)[-\d\s.,+*/^()x×·÷%=:−]+")
 
 
-class _NotASum(Exception):
-    pass
-
-
 _SIGNS = {"^": "**", "root": "~"} | {sign: sign for sign in "+-*/%()"}
 
 
 def _expression(words: list[str]) -> tuple[ast.expr, list[Fraction]]:
     """A line of numbers and signs in Python's grammar, which knows what comes first: `~` is the
-    root, "a % b" so many percent of b, and `n0`, `n1` ... are the numbers."""
+    root, "a % b" so many percent of b, and `n0`, `n1` ... are the numbers. Raises SyntaxError where
+    it is none."""
     numbers: list[Fraction] = []
     code, at = "", 0
     while at < len(words):
@@ -137,7 +134,7 @@ def _expression(words: list[str]) -> tuple[ast.expr, list[Fraction]]:
             code += _SIGNS[words[at]]
             at += 1
         else:
-            raise _NotASum
+            raise SyntaxError
     return ast.parse(code, mode="eval").body, numbers
 
 
@@ -149,7 +146,7 @@ def _value(node: ast.AST, numbers: list[Fraction]) -> Fraction:
     if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
         left, right = _value(node.left, numbers), _value(node.right, numbers)
         return _bounded(_BINARY[type(node.op)](left, right))
-    raise _NotASum
+    raise SyntaxError
 
 
 def _bounded(value: Fraction) -> Fraction:
@@ -160,7 +157,7 @@ def _bounded(value: Fraction) -> Fraction:
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
     if exponent.denominator != 1:
-        raise _NotASum
+        raise ValueError
     size = max(base.numerator.bit_length(), base.denominator.bit_length())
     if size * abs(exponent) > MOST_BITS:
         raise OverflowError
@@ -169,7 +166,7 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
 
 def _root(value: Fraction) -> Fraction:
     if value < 0:
-        raise _NotASum
+        raise ValueError
     scale = 10**12
     top = value.numerator * scale * scale // value.denominator
     return Fraction(isqrt(top), scale)
@@ -196,7 +193,7 @@ def answered(question: str) -> str | None:
     try:
         sum_, numbers = _expression(text.split())
         return None if isinstance(sum_, ast.Name) else f"That is {said(_value(sum_, numbers))}."
-    except (_NotASum, SyntaxError, MemoryError, RecursionError):
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
     except ZeroDivisionError:
         return NO_DIVISION

@@ -342,8 +342,7 @@ def load_processor(folder: Path, config: ModelConfig, max_text_chars: int) -> Pr
             raise CheckpointError(f"{said}; {AGAIN}")
     if tokenizer.vocab_size > config.vocab_size:
         raise CheckpointError(
-            f"{path} has {tokenizer.vocab_size} ids, the network {config.vocab_size}; "
-            "use files of one checkpoint."
+            f"{path} has {tokenizer.vocab_size} ids, the network {config.vocab_size}; {AGAIN}"
         )
     if tokenizer.special_ids.get(PUBLISHED_SOSP) == config.sosp_token_id:
         pad = tokenizer.special_ids.get(END_OF_TEXT, config.pad_token_id)

@@ -260,15 +260,10 @@ class FakeService:
     def reset(self, script: Script | None = None) -> None:
         """As new, for the next test."""
         self.script, self.waiting = script or Script(seconds=1.2, rtf=0.2), 0
-        for record in (
-            self.requests,
-            self.cancelled,
-            self.chunk_ready_s,
-            self.encoded,
-            self.acknowledged,
-            self.over,
-        ):
+        for record in (self.requests, self.cancelled, self.chunk_ready_s, self.encoded):
             record.clear()
+        self.acknowledged.clear()
+        self.over.clear()
 
     def sent(self, index: int = -1) -> np.ndarray:
         """int16 of what was said in answer to a request, without its leading zeros."""

@@ -91,15 +91,8 @@ def test_words_are_marked_as_they_are_heard(text: str, piece: int):
 
 
 def test_a_chinese_word_is_one_sign_with_the_punctuation_behind_it():
-    assert words(CHINESE)["words"] == [
-        *"天空之所以是蓝色",
-        "的，",
-        *"是因为空",
-        "气！",
-        "MOSS",
-        " 说：“",
-        "对。”",
-    ]
+    signs = [*"天空之所以是蓝色", "的，", *"是因为空", "气！", "MOSS", " 说：“", "对。”"]
+    assert words(CHINESE)["words"] == signs
 
 
 def test_words_are_told_with_their_seconds_and_chinese_sentences_stay_whole():

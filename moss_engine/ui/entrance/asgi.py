@@ -16,9 +16,9 @@ MAX_BODY_BYTES = 256 * 1024
 TOO_LARGE = f"The request is larger than {MAX_BODY_BYTES // 1024} kB."
 DOCUMENTS = ("/config", "/gradio_api/info")
 KEPT = 8  # documents: the same one under every name that the service is reached by
-KEPT_COMPRESSED = 128
 NAMING = (b"host", b"x-forwarded-host", b"x-forwarded-proto", b"x-gradio-server")
 """Headers of which Gradio makes the addresses in a document."""
+compressed = lru_cache(maxsize=128)(gzip.compress)  # every file once
 
 
 class Refused(Exception):
@@ -96,12 +96,6 @@ def text_of(scope: dict[str, Any], kind: str, body: bytes) -> Response:
         body = compressed(body)
         headers["content-encoding"] = "gzip"
     return Response(body, headers=headers, media_type=kind)
-
-
-@lru_cache(maxsize=KEPT_COMPRESSED)
-def compressed(body: bytes) -> bytes:
-    """Made once, and kept."""
-    return gzip.compress(body, mtime=0)
 
 
 class Documents:

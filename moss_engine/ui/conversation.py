@@ -37,8 +37,8 @@ POSITION = re.compile(r"([0-9a-f]{8}):(\d{1,12})")
 @dataclass(eq=False)
 class Conversation:
     """By `name` it is found again, until it is `forgetting` itself. `forgotten` turns, from the
-    first on, are history no longer; `voice` is the visitor's own; `doubted` are texts that were
-    refused once (`form.doubt_once`)."""
+    first on, are history no longer; `voice` is the visitor's own; `doubted` are keys of texts that
+    were refused once (`form.doubt_once`)."""
 
     turns: list[Turn] = field(default_factory=list)
     session_id: str = ""
@@ -47,7 +47,7 @@ class Conversation:
     forgotten: int = 0
     voice: str = ""
     forgetting: asyncio.TimerHandle | None = None
-    doubted: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_DOUBTED))
+    doubted: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_DOUBTED))
     _writing: threading.Lock = field(default_factory=threading.Lock)
 
     def history(self, asked: Turn | None = None) -> tuple[Message, ...]:

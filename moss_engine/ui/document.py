@@ -1,16 +1,22 @@
-"""The page's document: its title and preview, the page in its own style, and its modules. What is
-asked before these are there, `first.js` keeps."""
+"""The page's document.
+
+Gradio answers with an empty body, names itself in previews, and asks for its files one after the
+other. Here the same document is put in another order: title and preview of this page, the page
+itself in its own style and with its own modules, and last Gradio's settings. `first.js` keeps what
+is asked before these modules are there.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import html
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
+from moss_engine.ui.modules import COMMENT, JOINED, address, modules
 from moss_engine.ui.parts.words import WHAT
 
 HERE = Path(__file__).resolve().parent
@@ -20,62 +26,57 @@ DRESSED = {  # parts of the page, and the style sheets whose rules are nested un
     "page": "page", "live": "live_audio", "recorder": "recorder", "chat": "transcript",
     "panel": "panel",
 }  # fmt: skip
-TYPES = {".json": "application/json", ".jpg": "image/jpeg"}
-SCRIPT = "text/javascript"
-COMMENT = re.compile(r"(?m)^[ \t]*//.*\n|^[ \t]+|(?<=[;{},)\]]) // [^\"'`\n]*$")
-LATER = ("panel.js", "player_worklet.js", "recorder_worklet.js", "voice_sample.js")  # when wanted
+TYPES = {".json": b"application/json", ".jpg": b"image/jpeg"}
+SCRIPT = b"text/javascript; charset=utf-8"
+
+PREVIEW = re.compile(r'\s*<meta\s+(?:property="og:|name="twitter:)[^>]*>')
+SETTINGS = re.compile(
+    r"<script>window\.gradio_config = (.*?);</script>"
+    r"<script>window\.gradio_api_info = .*?;</script>"
+)
+NO_API = '{"named_endpoints":{},"unnamed_endpoints":{}}'  # for programs; the page needs none of it
+SHEET = re.compile(r'<link rel="stylesheet" crossorigin href="\./assets/[^"]*">')
+APP = re.compile(r"<gradio-app\b")
+RESIZER = "document.head.appendChild(script);"
 
 
 @dataclass(frozen=True)
 class Document:
-    """`files` are answered by path: kind and body. `at` makes the page's document, for the address
-    under which it is found."""
+    """`files` are answered beside Gradio's, by path: content type and body. `rewrite` makes this
+    page's document of Gradio's."""
 
-    files: Mapping[str, tuple[str, bytes]]
-    at: Callable[[str], bytes]
+    files: Mapping[str, tuple[bytes, bytes]]
+    rewrite: Callable[[bytes], bytes]
 
 
 def make_document(page: str) -> Document:
     """The document of a page, which is HTML."""
     own = dict(map(own_file, (CHINESE, PICTURE)))
-    styles, picture = styles_of_page(), own_file(PICTURE)[0]
-    first = _without_comments(HERE / "first.js")
-    begin = f'import {{ begin }} from "./{address("page.js")}"; begin();'
-    ahead = "".join(
-        f'<link rel="modulepreload" href="{address(name)}">'
-        for name in modules()
-        if name not in LATER
-    )
+    script = COMMENT.sub("", (HERE / "first.js").read_text(encoding="utf-8"))
+    begin = f'import {{ begin }} from "./{address(JOINED)}"; begin();'
 
-    def at(root: str) -> bytes:
-        return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-{preview(root, picture)}{ahead}<style>{styles}</style></head>
-<body>{page}<script>{first}</script><script type="module">{begin}</script></body></html>""".encode()
+    def rewrite(document: bytes) -> bytes:
+        text = PREVIEW.sub("", document.decode())
+        found = SETTINGS.search(text)
+        assert found, "Gradio's document holds its settings"
+        config = json.loads(found[1])
+        text = text.replace(found[0], "", 1)
+        text = text.replace(RESIZER, f"if (window.parent !== window) {RESIZER}")
+        head = f"{preview(config['root'], own_file(PICTURE)[0])}<style>{styles_of_page()}</style>"
+        text = text.replace("<style>", f"{head}<style>", 1)
+        rest = f'<link rel="modulepreload" crossorigin href="./{address(JOINED)}">'
+        if sheet := SHEET.search(text):  # Gradio's, for which the page does not wait to be drawn
+            text = text.replace(sheet[0], "")
+            rest += sheet[0]
+        told = json.dumps(config, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+        rest += f"<script>window.gradio_config = {told};window.gradio_api_info = {NO_API};</script>"
+        first = f"{page}<script>{script}</script>"
+        first += f'<script type="module">{begin}</script>{rest}<gradio-app'
+        return APP.sub(lambda _: first, text, count=1).encode()
 
     files = {f"/{name}": (TYPES[Path(name).suffix], body) for name, body in own.items()}
     files |= {f"/{address(name)}": (SCRIPT, body) for name, body in modules().items()}
-    return Document(files, at)
-
-
-@cache
-def modules() -> dict[str, bytes]:
-    """The page's scripts, which are ES modules, by their names."""
-    paths = sorted((HERE / "components").glob("*.js"))
-    return {path.name: _without_comments(path).encode() for path in paths}
-
-
-def address(name: str) -> str:
-    """Of a module, relative to the page. They all stand under one that changes with any of them, so
-    that browsers may keep them for good."""
-    digest = hashlib.blake2b(b"\0".join(modules().values()), digest_size=6).hexdigest()
-    return f"assets/live-{digest}/{name}"
-
-
-def _without_comments(script: Path) -> str:
-    """Nor indents."""
-    return COMMENT.sub("", script.read_text(encoding="utf-8"))
+    return Document(files, rewrite)
 
 
 def own_file(name: str) -> tuple[str, bytes]:

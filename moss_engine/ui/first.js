@@ -11,17 +11,39 @@
   const mode = kept("moss-mode");
   const speaks = mode === null ? talks && window.isSecureContext && navigator.mediaDevices : spoken.includes(mode);
   Object.assign(document.body.dataset, { input: speaks ? "speech" : "text", view: "listen" });
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-  document.body.classList.toggle("dark", (kept("moss-shade") ?? dark) === "dark");
-
-  if (window.parent !== window) { // a Space, whose frame is as high as the page
-    const script = document.createElement("script");
-    script.src = "static/js/iframeResizer.contentWindow.min.js";
-    document.head.append(script);
+  function shade() {
+    const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+    document.body.classList.toggle("dark", (kept("moss-shade") ?? dark) === "dark");
   }
+  shade();
+
+  // Gradio's sign that it loads counts its seconds at every frame, and on when it is gone. Its module finds another clock
+  // here, of one count a second once the page is there: or a page that rests would be drawn anew all the time.
+  const everyFrame = window.requestAnimationFrame;
+  let rarely = false;
+  const counted = (count) => (rarely ? setTimeout(count, 1000) : everyFrame(count));
+  Object.defineProperty(window, "requestAnimationFrame", {
+    configurable: true,
+    get: () => (new Error().stack.includes("/statustracker-") ? counted : everyFrame),
+  });
 
   const asked = [];
-  window.first = { asked };
+  window.first = {
+    asked,
+    // Gradio's component is there, and takes the page in, with whatever goes on in it.
+    arrived(place) {
+      const [page, active] = [document.getElementById("page"), document.activeElement];
+      if (place.moveBefore) place.moveBefore(page, null);
+      else {
+        place.append(page);
+        if (page.contains(active)) active.focus();
+      }
+      shade();
+      rarely = true;
+      Object.defineProperty(window, "requestAnimationFrame", { configurable: true, writable: true, value: everyFrame });
+    },
+  };
+
   const box = document.querySelector("#text textarea");
   function ask(event) {
     if (window.liveAudio || !box.value.trim()) return;

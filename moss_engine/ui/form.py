@@ -136,14 +136,19 @@ def _short(value: Any) -> str:
     return repr(str(value)[:40])
 
 
-def doubt_once(doubted: deque[str], mode: Mode, text: str) -> None:
-    """Raise ForeignTextError where `mode` reads English and `text` looks otherwise, unless it is
-    among those that were `doubted`, to which it is added."""
-    text = text.strip()
-    if mode.input != "text" or text in doubted:
+def key_of(text: str) -> int:
+    """By which a text that was doubted is found again."""
+    return hash(text.strip())
+
+
+def doubt_once(doubted: deque[int], mode: Mode, text: str) -> None:
+    """Raise ForeignTextError where `mode` reads English and `text` looks otherwise, unless its key
+    is among those that were `doubted`, to which it is added."""
+    key = key_of(text)
+    if mode.input != "text" or key in doubted:
         return
     try:
         check_language(mode, text, "send it again to hear it anyway")
     except ForeignTextError:
-        doubted.append(text)
+        doubted.append(key)
         raise

@@ -1,8 +1,8 @@
-"""The page: its parts as HTML in the order in which they are read, and the Blocks beside it, which
-programs call.
+"""The page: its parts as HTML in the order in which they are read, and the Blocks that hold them.
 
 A question goes to the server by the page's own WebSocket (`door.py`), with what the browser reads
-of the controls, so no event of Gradio's stands between.
+of the controls, so no event of Gradio's stands between. The document (`document.py`) brings the
+page along, and Gradio's component takes it in when Gradio's scripts are there.
 """
 
 from __future__ import annotations
@@ -39,9 +39,14 @@ MAX_QUEUE = 256  # calls that Gradio has not begun yet
 
 
 def build_page(handlers: Handlers) -> gr.Blocks:
-    """What Gradio serves, ready to launch."""
-    kept = (CACHE_CHECK_S, CACHE_AGE_S)
-    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=kept) as page:
+    """The page, ready to launch."""
+    with gr.Blocks(
+        title=TITLE,
+        analytics_enabled=False,
+        delete_cache=(CACHE_CHECK_S, CACHE_AGE_S),
+        fill_width=True,
+    ) as page:
+        gr.HTML("", js_on_load="window.first.arrived(element)", apply_default_css=False)
         offer(handlers, Outboxes(page))
     page.queue(api_open=False, max_size=MAX_QUEUE)
     slow_down(page)
@@ -69,7 +74,7 @@ def page_html(facts: ServiceInfo, no_hands_free: str | None, programs: str) -> s
     }
     facts_of_scripts = json.dumps(told, ensure_ascii=False).replace("<", "\\u003c")
     return f"""
-<main id="page">{masthead(facts)}{programs}
+<div id="page">{masthead(facts)}{programs}
 <div id="desk">
 <div id="left">
 <section id="talk">{composer(facts)}{settings(facts)}</section>
@@ -79,4 +84,4 @@ def page_html(facts: ServiceInfo, no_hands_free: str | None, programs: str) -> s
 <div id="right">{live_audio(invitation(mode), WHAT, example, chinese)}{panel(running(facts))}</div>
 </div>
 <div id="notice"><p>{html.escape(NOTICE)}</p>{OPEN_PROGRAMS if programs else ""}</div>
-<script type="application/json" id="told">{facts_of_scripts}</script></main>"""
+<script type="application/json" id="told">{facts_of_scripts}</script></div>"""

@@ -196,7 +196,7 @@ def whole_reply(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
         if any(mode.name == values["mode"] and mode.output == "text" for mode in facts.modes):
             raise _error(f"The mode {values['mode']!r} makes no sound; choose another.")
         conversation = Conversation([], *_session(handlers, request))
-        conversation.doubted.append(text.strip())  # it is asked once
+        conversation.doubted.append(form.key_of(text))  # it is asked once
         beat_s = time.monotonic()
         answer = _answer(handlers, outboxes, request, values, conversation, paced=False)
         async with aclosing(answer) as messages:

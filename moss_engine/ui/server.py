@@ -15,9 +15,7 @@ from typing import Any, TypeVar
 import gradio as gr
 import numpy as np
 from gradio.route_utils import CustomCORSMiddleware as CORS
-from gradio.route_utils import get_root_url
 from starlette.middleware import Middleware
-from starlette.requests import Request
 
 from moss_engine.api.errors import ConfigError, ContextError, EngineFaultError
 from moss_engine.api.events import Failed
@@ -123,8 +121,8 @@ def launch(
         login=login,
         upload=Upload(ingest, handlers.sessions.secret) if ingest is not None else None,
         door=Door(handlers),
-        page=lambda scope: document.at(get_root_url(Request(scope), "/", None)),
         files=document.files,
+        rewrite=document.rewrite,
         endpoints=endpoints,
         is_session=Outboxes(page).knows,
     )
@@ -201,6 +199,8 @@ def gradio_settings(
         "ssl_verify": False,  # of its own address, which nobody else can be
         "quiet": True,
         "prevent_thread_lock": True,
+        "theme": gr.themes.Base(font="system-ui", font_mono="ui-monospace"),  # none from elsewhere
+        "footer_links": [],
         "favicon_path": HERE / "icon.png",
         "show_error": False,
         "max_file_size": "8mb",

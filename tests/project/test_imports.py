@@ -67,7 +67,7 @@ ALLOWED = {
     "ui": "api audio endpoints options text.language ui.* gradio starlette",
     # What becomes of a question: it knows the page's handlers, not its layout.
     "ui.audio_in": "api audio",
-    "ui.entrance": "api ui.audio_in gradio h11 starlette uvicorn",
+    "ui.entrance": "api ui.audio_in brotli gradio h11 starlette uvicorn",
     "ui.components": "",
     "ui.parts": "api ui ui.components",
     "export": "api models runtime runtime.tensorrt runtime.tensorrt_llm "

@@ -13,14 +13,20 @@ import numpy as np
 import soundfile
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from moss_engine.ui.document import modules
-
 CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 )
-FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync
---disable-background-networking --disable-component-update
---autoplay-policy=no-user-gesture-required""".split()
+FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--autoplay-policy=no-user-gesture-required",
+]
 
 PAUSE_S = 2.5  # of what the microphone plays
 PATIENCE_MS = 60_000  # how long a test waits for what must happen; a busy machine takes its time
@@ -162,10 +168,12 @@ class Visit:
         self.arrive()
 
     def _edit(self, old: str, new: str) -> None:
-        (name,) = [name for name, script in modules().items() if old.encode() in script]
-        edited = modules()[name].decode().replace(old, new)
-        answer = {"body": edited, "content_type": "text/javascript"}
-        self.page.route(f"**/{name}", lambda route: route.fulfill(**answer))
+        def answer(route) -> None:
+            text = route.fetch().text()
+            assert old in text, f"the page's modules do not hold {old}"
+            route.fulfill(body=text.replace(old, new), content_type="text/javascript")
+
+        self.page.route("**/joined.js", answer)
 
     def ask(self, text: str) -> None:
         """Type, wait until the sound system is awake, and press Enter."""

@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -60,13 +59,37 @@ DEFAULTS = Sampling(
 READ = Mode(
     "read", "Read aloud", "text", "speech", "<read>", True, True, "It is read as it stands."
 )
-OTHER = partial(replace, READ, default=False)
-TALKS = {"split_sentences": False, "history": True, "own_system": True}
 MODES = (
     READ,
-    OTHER(name="chat", label="Small talk", note="Greetings, sums, days.", **TALKS),
-    OTHER(name="write", label="Write", output="text", note="The answer is text, without sound."),
-    OTHER(name="listen", label="Speak to it", input="speech", note="Your voice goes in.", **TALKS),
+    replace(
+        READ,
+        name="chat",
+        label="Small talk",
+        split_sentences=False,
+        default=False,
+        history=True,
+        own_system=True,
+        note="Greetings, sums, days.",
+    ),
+    replace(
+        READ,
+        name="write",
+        label="Write",
+        output="text",
+        default=False,
+        note="The answer is text, without sound.",
+    ),
+    replace(
+        READ,
+        name="listen",
+        label="Speak to it",
+        input="speech",
+        default=False,
+        history=True,
+        own_system=True,
+        split_sentences=False,
+        note="Your voice goes in.",
+    ),
 )
 
 

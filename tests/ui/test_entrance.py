@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
+from functools import partial
+from threading import Event
 from urllib.parse import urlencode
 
+import brotli
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import Response
 
-from moss_engine.ui.entrance.asgi import MAX_BODY_BYTES, Refused
+from moss_engine.ui.entrance import asgi
+from moss_engine.ui.entrance.asgi import MAX_BODY_BYTES, Refused, Texts
 from moss_engine.ui.entrance.guard import DOOR, MAX_HEAD_BYTES, Call, Guard, parse_json
 from moss_engine.ui.entrance.login import GUESSES, GUESSES_S, Login
 from tests.ui.page_support import asked
@@ -47,12 +52,12 @@ async def ask(
     return status, told, headers
 
 
-PASSING = """/gradio_api/heartbeat/abc /gradio_api/call/reply/known /config /gradio_api/info
-/gradio_api/file=/tmp/a.wav /favicon.ico""".split()
+PASSING = """/ /assets/x.js /gradio_api/heartbeat/abc /gradio_api/call/reply/known /config
+/gradio_api/file=/tmp/a.wav /gradio_api/info /theme.css""".split()
 CLOSED = """/gradio_api/proxy=http://x /gradio_api/api/reply /gradio_api/component_server
 /gradio_api/vibe-edit /gradio_api/upload /gradio_api/stream/abc/0/1/playlist.m3u8
 /gradio_api/file=https://example.com/a /gradio_api/call/v2/reply /gradio_api/openapi.json
-/monitoring/summary /pwa_icon/14000 /openapi.json /x%0aforged // /assets/x.js /theme.css""".split()
+/monitoring/summary /pwa_icon/14000 /openapi.json /x%0aforged // /assets""".split()
 
 
 @pytest.mark.parametrize("path", PASSING)
@@ -145,7 +150,7 @@ async def test_large_bodies_and_heads_are_cut_off_before_they_are_read_whole():
     body = json.dumps({**GOOD, "data": ["x" * MAX_BODY_BYTES, 1, True]}).encode()
     assert (await ask("/gradio_api/queue/join", body, parts=9))[0] == 413
     cookie = (b"cookie", b'a="' + rb"\"" * (MAX_HEAD_BYTES // 2) + b'"')
-    assert (await ask("/config", more=[cookie]))[0] == 431
+    assert (await ask("/", more=[cookie]))[0] == 431
 
 
 @pytest.mark.parametrize(
@@ -158,7 +163,7 @@ async def test_health_is_answered_without_gradio(state, alive, ready):
     assert (await ask("/readyz", state=state))[0] == ready
 
 
-async def passed_on(name, value, path="/robots.txt", query=b"", hosts=None):
+async def passed_on(name, value, path="/", query=b"", hosts=None):
     """What Gradio sees of a request with another header: whether it has that, and the query."""
     seen = {}
 
@@ -208,7 +213,7 @@ async def test_headers_that_gradio_does_not_bear_are_left_out(name, value, hosts
     ],
 )
 async def test_a_local_service_answers_to_local_names_only(host, status):
-    assert (await ask("/config", hosts=LOCAL, host=host))[0] == status
+    assert (await ask("/", hosts=LOCAL, host=host))[0] == status
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -302,43 +307,92 @@ async def test_guessing_is_bounded_for_an_address_and_not_for_others():
     assert (await visit.enter())[0] == 200
 
 
-PAGE = b"A page that says the same again. " * 300
+TEXT = b"A text that says the same again. " * 300
+HTML = (b"Content-Type", b"text/html; charset=utf-8")
 
 
-async def sent(path, accepts, files=None):
-    """Headers and body of the page and of its files, as they leave."""
-    guard = Guard(app, calls=CALLS, state=None, page=lambda scope: PAGE, files=files or {})
-    head = [(b"host", b"here"), (b"accept-encoding", accepts)]
-    status, headers, body = await asked(guard, {"path": path, "headers": head})
-    assert status == 200 and headers[b"content-length"] == str(len(body)).encode()
-    return headers, body
+async def sent(
+    pieces=(TEXT,), path="/", accepts=b"gzip, deflate, br", headers=(HTML,), status=200, by=None,
+    host=b"here", query=b"",
+):  # fmt: skip
+    """Headers and body of an answer, as they leave."""
+
+    async def app(scope, receive, send):
+        sizes = [(b"content-length", str(sum(map(len, pieces))).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": [*headers, *sizes]})
+        for place, piece in enumerate(pieces, 1):
+            more = place < len(pieces)
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
+
+    head = [(b"host", host), (b"accept-encoding", accepts)]
+    passing = partial((by or Texts()).pass_on, app)
+    return (await asked(passing, {"path": path, "headers": head, "query_string": query}))[1:]
 
 
-async def test_the_page_is_compressed_for_who_reads_that_and_says_so():
-    for accepts, read in ((b"GZIP;q=0.5, br", gzip.decompress), (b"deflate", bytes)):
-        headers, body = await sent("/", accepts)
-        assert read(body) == PAGE and (b"content-encoding" in headers) is (body != PAGE)
-        assert headers[b"content-type"].startswith(b"text/html") and b"cache-control" not in headers
+@pytest.mark.parametrize(
+    ("accepts", "how", "read"),
+    [
+        (b"gzip, deflate, br", b"br", brotli.decompress),
+        (b"GZIP;q=0.5", b"gzip", gzip.decompress),
+        (b"br;q=0, gzip;q=1.0", b"gzip", gzip.decompress),
+        (b"deflate", None, bytes),
+    ],
+)
+async def test_a_text_is_compressed_for_who_reads_that_and_says_so(accepts, how, read):
+    headers, body = await sent((TEXT[:100], TEXT[100:]), accepts=accepts)
+    assert read(body) == TEXT and headers.get(b"content-encoding") == how
+    assert headers[b"content-length"] == str(len(body)).encode()
+    assert headers[b"content-type"] == HTML[1]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"pieces": (b"short",)},
+        {"path": "/gradio_api/queue/data"},
+        {"path": "/gradio_api/file=/tmp/a.txt"},
+        {"headers": [(b"content-type", b"audio/wav")]},
+        {"headers": [(b"content-type", b"text/event-stream")], "path": "/gradio_api/queue/data"},
+        {"status": 404},
+    ],
+    ids=str,
+)
+async def test_everything_else_passes_as_it_is(answer):
+    headers, body = await sent(**answer)
+    assert b"vary" not in headers and body == b"".join(answer.get("pieces", (TEXT,)))
+
+
+async def test_the_first_do_not_wait_until_a_text_is_as_small_as_it_will_be_kept(monkeypatch):
+    may, made, texts = Event(), [], Texts(lambda body: body.replace(b"says", b"speaks"))
+
+    def compressed(body: bytes, hastily: bool) -> bytes:
+        made.append(hastily)
+        return b"hasty" if hastily else may.wait(9.0) and b"small"
+
+    monkeypatch.setitem(asgi.COMPRESS, "br", compressed)
+    assert (await sent(by=texts))[1] == b"hasty"
+    may.set()
+    rewritten = TEXT.replace(b"says", b"speaks")
+    assert await asyncio.to_thread(asgi.smallest(rewritten, "br").result, 9.0) == b"small"
+    for _ in range(2):
+        assert (await sent(by=texts))[1] == b"small"
+    assert sorted(made) == [False, True]
+    _, plain = await sent(by=texts, accepts=b"")
+    assert plain == rewritten, "the document is rewritten"
 
 
 async def test_files_whose_name_changes_with_them_are_kept_for_good():
-    headers, body = await sent("/assets/a.js", b"gzip", {"/assets/a.js": ("text/javascript", PAGE)})
-    assert b"immutable" in headers[b"cache-control"] and gzip.decompress(body) == PAGE
+    script = [(b"content-type", b"text/javascript")]
+    headers, _ = await sent(path="/assets/index-1.js", headers=script)
+    assert b"immutable" in headers[b"cache-control"]
+    assert b"cache-control" not in (await sent())[0]
 
 
-async def test_what_gradio_tells_of_the_page_is_made_once_for_every_name_of_the_service():
-    answers = iter([(200, b"first"), (200, b"second"), (500, b"failed"), (200, b"third")])
-
-    async def gradio(scope, receive, send):
-        status, body = next(answers)
-        await Response(body, status)(scope, receive, send)
-
-    guard = Guard(gradio, calls=CALLS, state=None)
-
-    async def told(host, query=b""):
-        scope = {"path": "/config", "headers": [(b"host", host)], "query_string": query}
-        return (await asked(guard, scope))[2]
-
-    seen = [await told(b"here"), await told(b"here", b"page=x"), await told(b"there")]
-    assert seen == [b"first", b"first", b"second"]
-    assert [await told(b"x"), await told(b"x")] == [b"failed", b"third"], "a fault is not kept"
+async def test_a_document_is_made_once_for_every_name_of_the_service():
+    texts = Texts()
+    _, first = await sent(by=texts, accepts=b"")
+    _, again = await sent((b"made anew",), by=texts, accepts=b"", query=b"page=x")
+    _, other = await sent((b"made anew",), by=texts, accepts=b"", host=b"there")
+    assert [first, again, other] == [TEXT, TEXT, b"made anew"]
+    failed = [await sent((str(n).encode(),), status=500, by=texts, host=b"x") for n in range(2)]
+    assert [body for _, body in failed] == [b"0", b"1"], "what is no document is not kept"

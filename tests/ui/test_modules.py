@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from moss_engine.audio.turn_taking import RATE_HZ
-from moss_engine.ui.document import LATER, address, modules
+from moss_engine.ui.modules import HERE, JOINED, LATER, address, modules
 from tests.ui.node import UI, in_node, module
 
 WATERFALL = """async (url, live) => {
@@ -47,13 +47,17 @@ def test_a_module_needs_no_other_than_it_imports(browser, url):
 
 
 def test_modules_are_files_that_may_be_kept_for_good(url):
-    linked = re.findall(r'<link rel="modulepreload" href="([^"]+)"', httpx.get(url).text)
-    assert {*linked} == {address(name) for name in modules() if name not in LATER}
+    linked = re.findall(
+        r'<link rel="modulepreload" crossorigin href="\./([^"]+)"', httpx.get(url).text
+    )
+    assert address(JOINED) in linked
+    assert not any(name.endswith(f"{later}.js") for name in linked for later in LATER)
     for name in modules():
         answer = httpx.get(f"{url}{address(name)}")
         assert answer.headers["content-type"].startswith("text/javascript")
         assert "immutable" in answer.headers["cache-control"]
         assert answer.content == modules()[name]
+    assert {*modules()} - {JOINED} == {path.name for path in HERE.glob("*.js")}
 
 
 ENGLISH = "The sky is blue, because air scatters it.  No doubt. "

@@ -1,5 +1,5 @@
-"""The first minute of somebody who knows nothing of the page: before its scripts are there, what it says in plain
-words, and the way in for programs."""
+"""The first minute of somebody who knows nothing of the page: before Gradio's scripts are there, what it says
+in plain words, and the way in for programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.ui.page_support import INFO, FakeService, Script, until
 
 pytestmark = pytest.mark.browser
 
-MOST_REQUESTS = 20
+MOST_REQUESTS = 40
 
 
 def test_the_document_names_this_page_and_all_its_addresses_are_found(url):
@@ -36,31 +36,78 @@ def test_the_document_names_this_page_and_all_its_addresses_are_found(url):
     assert {"og:title", "og:image", "og:url", "og:description", "description"} <= set(told)
     assert len(re.findall('property="og:', text)) == len([name for name in told if "og:" in name])
     assert told["og:url"].rstrip("/") == url.rstrip("/") and "Gradio" not in " ".join(told.values())
-    for path in (told["og:image"], f"{url}favicon.ico"):
+    icons = httpx.get(f"{url}manifest.json").json()["icons"]
+    paths = [
+        told["og:image"],
+        f"{url}favicon.ico",
+        *(f"{url.rstrip('/')}/{icon['src'].lstrip('/')}" for icon in icons),
+    ]
+    for path in paths:
         with urlopen(path) as answer:
             assert answer.headers["Content-Type"].startswith("image/") and answer.read()
-    frames = httpx.get(f"{url}static/js/iframeResizer.contentWindow.min.js")
-    assert "iframe" in frames.text, "a Space cannot fit its frame to the page"
 
 
-def test_the_box_is_there_before_the_scripts_and_what_it_got_is_taken_over(service, browser, url):
+def test_the_box_is_there_before_gradios_scripts_and_what_it_got_is_taken_over(
+    service, browser, url
+):
     held, requests = [], []
+
+    def hold(route):
+        held.append(route) if len(held) < 1 and not released else route.continue_()
+
+    released = []
     tab = browser.new_page()
     tab.on("request", lambda request: requests.append(request.url))
-    tab.route("**/page.js", lambda route: held.append(route))
+    tab.route("**/assets/*.js", hold)
     tab.goto(url, wait_until="commit")
     tab.locator("#text textarea").fill("An early question.")
     tab.keyboard.press("Enter")
     tab.keyboard.type("And a second")
     assert tab.locator(".next-asked span").inner_text() == "An early question."
+    released.append(True)
     held[0].continue_()
     tab.wait_for_function("window.liveAudio?.state.phase === 'done'")
     assert service.texts[-1] == "An early question."
     assert tab.locator("#text textarea").input_value() == "And a second"
     assert tab.evaluate("document.activeElement.closest('#text') !== null")
+    assert tab.locator("gradio-app #page").count() == 1
     own = [request for request in requests if request.startswith("http")]
     assert len(own) <= MOST_REQUESTS
     tab.close()
+
+
+def test_gradios_sign_of_loading_moves_nothing(visit):
+    tab = visit(
+        init="""{
+          window.tops = new Set();
+          const look = () => {
+            const page = document.querySelector("gradio-app #page");
+            if (page && document.querySelector(".translucent")) tops.add(page.offsetTop);
+          };
+          new MutationObserver(look).observe(document, {
+            childList: true, subtree: true, attributes: true,
+          });
+        }"""
+    )
+    tab.hear("Say something.")
+    assert tab.page.evaluate("[...tops]") == [0], "or Gradio shows no sign of loading any more"
+
+
+def test_a_page_that_rests_is_not_drawn_anew(visit):
+    tab = visit(
+        init="""{
+          const frame = requestAnimationFrame;
+          window.frames = 0;
+          window.requestAnimationFrame = (draw) => (frames++, frame(draw));
+        }"""
+    )
+
+    def rests() -> bool:
+        before = tab.page.evaluate("frames")
+        tab.page.wait_for_timeout(500)
+        return tab.page.evaluate("frames") - before < 5
+
+    assert until(rests), "Gradio's sign of loading is gone, and its clock goes on"
 
 
 def test_a_written_answer_shows_nothing_that_plays(service, tab):

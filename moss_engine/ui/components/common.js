@@ -1,4 +1,4 @@
-// What the parts of the page share: what the browser keeps, texts, and complaints.
+// What the parts of the page share: what the browser keeps, texts, the server's address, and complaints.
 
 // What the browser keeps for this page: "localStorage" for good, "sessionStorage" as long as the tab is open. Where it keeps
 // nothing, as it was told to, everything is as on a first visit.
@@ -37,6 +37,8 @@ export function part(tag, className, text = "") {
 
 // Phases of a reply that somebody waits for, or hears.
 export const BUSY = ["sent", "waiting", "thinking", "speaking"];
+
+export const root = () => (window.gradio_config?.root || "").replace(/\/$/, "");
 
 export const randomName = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 

@@ -2,7 +2,7 @@
 // Other parts of the page follow along through the document's "liveaudio" events and window.liveAudio, and say what went
 // wrong through "problem" events, whose sentence the page shows in one place.
 
-import { BUSY, complain, randomName } from "./common.js";
+import { BUSY, complain, randomName, root } from "./common.js";
 import { Door } from "./door.js";
 import { pause, wire } from "./live_audio_controls.js";
 import { OpusReply, SLOW_PREBUFFER_MS, soundWay } from "./opus.js";
@@ -255,7 +255,7 @@ let quietSince = performance.now();
 export let door = null;
 let gone = false; // the page says so
 function openDoor() {
-  const address = new URL("gradio_api/live", location.href);
+  const address = new URL(`${root()}/gradio_api/live`, location.href);
   address.protocol = address.protocol.replace("http", "ws");
   door = new Door(address, tab, {
     event(event, sound) {

@@ -36,7 +36,12 @@ export function wire() {
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden && player.context && !player.paused) player.context.resume();
   });
-  // What of a reply can be taken away, in one menu: its sound, its captions, and a page to send.
+  wireKeeping();
+}
+
+// What of a reply can be taken away, in one menu: its sound, its captions, and a page to send.
+
+function wireKeeping() {
   const taken = { wav: save, srt: () => saveCaptions("srt"), vtt: () => saveCaptions("vtt"), share };
   for (const [name, take] of Object.entries(taken)) {
     $(`.la-${name}`).addEventListener("click", () => {

@@ -343,11 +343,17 @@ const changes = new MutationObserver((records) => {
   }
 });
 
+// Gradio names the browser's language, whenever its scripts are there.
+function nameLanguage() {
+  const { code } = LANGUAGES[document.body.dataset.language];
+  if (document.documentElement.lang !== code) document.documentElement.lang = code;
+}
+
 async function speakTo(language) {
   if (language === "zh") await loadTable();
   const chosenOne = LANGUAGES[language];
   document.body.dataset.language = language;
-  document.documentElement.lang = chosenOne.code;
+  nameLanguage();
   tongue.textContent = chosenOne.other;
   tongue.lang = language === "zh" ? "en" : "zh-Hans";
   if (language === "zh") {
@@ -361,6 +367,7 @@ async function speakTo(language) {
 
 function mountLanguage() {
   document.body.dataset.language = "en";
+  new MutationObserver(nameLanguage).observe(document.documentElement, { attributeFilter: ["lang"] });
   const preferred = navigator.languages.find((name) => /^(en|zh)\b/i.test(name)) ?? "en";
   speakTo(recall("moss-language") ?? preferred.slice(0, 2).toLowerCase());
   tongue.addEventListener("click", () => {

@@ -3,7 +3,7 @@
 //   off -> opening -> recording -> sending -> off                       a press begins, a press sends
 //   off -> opening -> listening <-> hearing                             hands-free, until it is switched off
 
-import { BUSY, complain, loadWorklet, write } from "./common.js";
+import { BUSY, complain, loadWorklet, root, write } from "./common.js";
 
 // The microphone, as blocks of int16 at `rateHz`. It is open only while it is listened to.
 const LAST_BLOCK_MS = 100; // the longest that the end of a recording is waited for
@@ -160,7 +160,7 @@ export class Line {
     for (let attempt = 1; ; attempt++) {
       let answer;
       try {
-        answer = await fetch("gradio_api/hear", { method: "POST", body: file });
+        answer = await fetch(`${root()}/gradio_api/hear`, { method: "POST", body: file });
       } catch {
         if (attempt === ATTEMPTS) throw new Error(LOST);
         await new Promise((resolve) => setTimeout(resolve, 200 * attempt));

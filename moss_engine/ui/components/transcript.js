@@ -1,6 +1,6 @@
 // The conversation. One audio element plays every clip.
 
-import { complain, drawBars, note, part, randomName, recall, unspelled } from "./common.js";
+import { complain, drawBars, note, part, randomName, recall, root, unspelled } from "./common.js";
 
 // The secret name of this tab's conversation, and its words: they outlive a reload, and a server that forgot them. While
 // the tab is open no storage holds them, so that a duplicate of the tab does not take them, too.
@@ -176,7 +176,7 @@ function show() {
 const words = () => joined().filter(({ id }) => id).map((entry) => ({ ...entry, clip: undefined }));
 
 function take(entries) {
-  for (const { clip } of entries) if (clip) clip.file.url = `gradio_api/file=${clip.file.path}`;
+  for (const { clip } of entries) if (clip) clip.file.url = `${root()}/gradio_api/file=${clip.file.path}`;
   told = entries.filter(({ id }) => !cleared.has(runOf(id)));
   show();
 }

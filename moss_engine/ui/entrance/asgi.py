@@ -1,24 +1,38 @@
-"""Small parts of ASGI: headers, bodies, texts that are compressed, and documents that are kept."""
+"""Small parts of ASGI: headers, bodies, and texts that are compressed."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
+import brotli
 from starlette.datastructures import MutableHeaders
-from starlette.responses import Response
 
 MAX_BODY_BYTES = 256 * 1024
 TOO_LARGE = f"The request is larger than {MAX_BODY_BYTES // 1024} kB."
-DOCUMENTS = ("/config", "/gradio_api/info")
+TEXTS = re.compile(
+    r"/|/config/?|/gradio_api/info/?|/theme\.css|/assets/[\w.@-]+\.(?:js|css)", re.ASCII
+)
+"""What is answered with one text. Sound, files and messages that go on are none of these."""
+MIN_BYTES = 500
 KEPT = 8  # documents: the same one under every name that the service is reached by
+KEPT_COMPRESSED = 128
 NAMING = (b"host", b"x-forwarded-host", b"x-forwarded-proto", b"x-gradio-server")
 """Headers of which Gradio makes the addresses in a document."""
-compressed = lru_cache(maxsize=128)(gzip.compress)  # every file once
+TEXT_KINDS = (b"text/", b"application/j")
+FOR_GOOD = b"public, max-age=31536000, immutable"
+NO_NEED = (b"etag", b"last-modified", b"accept-ranges")  # of what is never asked for again
+COMPRESS: dict[str, Callable[[bytes, bool], bytes]] = {  # in haste, or as small as can be
+    "br": lambda body, hastily: brotli.compress(body, quality=5 if hastily else 11),
+    "gzip": lambda body, hastily: gzip.compress(body, 6 if hastily else 9, mtime=0),
+}
+_COMPRESSING = ThreadPoolExecutor(1, "compress")
 
 
 class Refused(Exception):
@@ -86,45 +100,96 @@ def with_headers(send: Any, headers: Mapping[str, str]) -> Any:
     return sending
 
 
-def text_of(scope: dict[str, Any], kind: str, body: bytes) -> Response:
-    """The answer with a file of the page's own, compressed for who can read that. In /assets/ its
-    name changes with it."""
-    headers = {"vary": "Accept-Encoding"}
-    if scope["path"].startswith("/assets/"):
-        headers["cache-control"] = "public, max-age=31536000, immutable"
-    if "gzip" in header(scope, b"accept-encoding").lower():
-        body = compressed(body)
-        headers["content-encoding"] = "gzip"
-    return Response(body, headers=headers, media_type=kind)
+class Texts:
+    """The page's document, style sheets and modules: each is one text, compressed for who can read
+    that. Gradio compresses its files anew for every visitor and in haste. Here it is done in haste
+    for the first alone, and once well for the others, and kept. `rewrite` makes this page's
+    document of Gradio's. Used on one event loop."""
 
-
-class Documents:
-    """What Gradio tells programs of the page, over which it takes long: it makes one answer at a
-    time, and each once for every name of the service. Used on one event loop."""
-
-    def __init__(self, app: Any) -> None:
-        self._app = app
-        self._made: OrderedDict[str, list[Any]] = OrderedDict()
+    def __init__(self, rewrite: Callable[[bytes], bytes] | None = None) -> None:
+        self._rewrite = rewrite
+        self._made: OrderedDict[str, tuple[dict[str, Any], bytes]] = OrderedDict()
         self._asking = asyncio.Lock()
 
-    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        named = [pair for pair in scope["headers"] if pair[0] in NAMING]
-        key = repr((scope["path"], scope.get("query_string"), scope.get("scheme"), named))
-        async with self._asking:
-            if (made := self._made.get(key)) is None:
-                made = await self._asked({**scope, "headers": named}, receive)
-                if made[0]["status"] == 200:
-                    self._made[key] = made
-                    if len(self._made) > KEPT:
-                        self._made.popitem(last=False)
-        for message in made:
-            await send({**message})
+    async def pass_on(self, app: Any, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """What `app` answers; a text with a length of its own is compressed. Gradio takes long over
+        its documents: it makes one at a time, and each once for every name of the service."""
+        path = scope["path"]
+        if scope["method"] != "GET" or not TEXTS.fullmatch(path):
+            await app(scope, receive, send)
+        elif path.startswith("/assets/"):
+            await self._send(scope, *await _asked(app, scope, receive), send)
+        else:
+            if path == "/":  # what stands behind it is the browser's matter
+                scope = {**scope, "query_string": b""}
+            named = [pair for pair in scope["headers"] if pair[0] in NAMING]
+            key = repr((path, scope.get("query_string"), scope.get("scheme"), named))
+            async with self._asking:
+                if (made := self._made.get(key)) is None:
+                    made = await _asked(app, scope, receive)
+                    if made[0]["status"] == 200:
+                        if path == "/" and self._rewrite:
+                            made = made[0], self._rewrite(made[1])
+                        self._made[key] = made
+                        if len(self._made) > KEPT:
+                            self._made.popitem(last=False)
+            await self._send(scope, *made, send)
 
-    async def _asked(self, scope: dict[str, Any], receive: Any) -> list[Any]:
-        messages: list[Any] = []
+    async def send_file(self, scope: dict[str, Any], kind: bytes, body: bytes, send: Any) -> None:
+        """A file of the page's own."""
+        head = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]}
+        await self._send(scope, head, body, send)
 
-        async def sending(message: Any) -> None:
-            messages.append(message)
+    async def _send(
+        self, scope: dict[str, Any], head: dict[str, Any], body: bytes, send: Any
+    ) -> None:
+        headers = {name.lower(): value for name, value in head["headers"]}
+        if head["status"] == 200:
+            if scope["path"].startswith("/assets/"):
+                headers = {name: headers[name] for name in headers if name not in NO_NEED}
+                headers[b"cache-control"] = FOR_GOOD
+            how = _encoding(scope)
+            kind = headers.get(b"content-type", b"")
+            if how and len(body) >= MIN_BYTES and kind.startswith(TEXT_KINDS):
+                body = await asyncio.to_thread(compress, body, how)
+                headers |= {b"content-encoding": how.encode(), b"vary": b"Accept-Encoding"}
+        headers[b"content-length"] = str(len(body)).encode()
+        await send({**head, "headers": [*headers.items()]})
+        await send({"type": "http.response.body", "body": body})
 
-        await self._app(scope, receive, sending)
-        return messages
+
+def compress(body: bytes, how: str) -> bytes:
+    """As small as can be once that is made; the first who asks do not wait for it."""
+    small = smallest(body, how)
+    return small.result() if small.done() else COMPRESS[how](body, True)
+
+
+@lru_cache(maxsize=KEPT_COMPRESSED)
+def smallest(body: bytes, how: str) -> Future[bytes]:
+    """Made once, which may take a tenth of a second, and kept."""
+    return _COMPRESSING.submit(COMPRESS[how], body, False)
+
+
+async def _asked(app: Any, scope: dict[str, Any], receive: Any) -> tuple[dict[str, Any], bytes]:
+    """The head and the whole body of an answer, not compressed."""
+    plain = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
+    head: dict[str, Any] = {}
+    body = bytearray()
+
+    async def sending(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            head.update(message)
+        else:
+            body.extend(message.get("body", b""))
+
+    await app({**scope, "headers": plain}, receive, sending)
+    return head, bytes(body)
+
+
+def _encoding(scope: dict[str, Any]) -> str | None:
+    """The best that who asks can read."""
+    accepted = header(scope, b"accept-encoding").lower().replace(" ", "").split(",")
+    for name in COMPRESS:
+        if any(re.fullmatch(rf"{name}(;q=(1|0\.\d*[1-9]\d*).*)?", kind) for kind in accepted):
+            return name
+    return None

@@ -1,8 +1,8 @@
-"""What stands between the network and Gradio: a pure ASGI filter, which answers with the page.
+"""What stands between the network and Gradio: a pure ASGI filter.
 
-Gradio has more routes than programs need, answers unknown functions with a traceback, takes JSON
-of any size and `NaN` for a number, and knows nothing of health. Here, only the routes that
-`gradio_client` uses are open, behind the password if there is one, and every call is checked
+Gradio has more routes than this page needs, answers unknown functions with a traceback, takes JSON
+of any size and `NaN` for a number, and knows nothing of health. Here, only the routes that the page
+and `gradio_client` use are open, behind the password if there is one, and every call is checked
 against the page's own functions before Gradio sees it.
 """
 
@@ -18,24 +18,16 @@ from urllib.parse import parse_qs
 
 from starlette.responses import JSONResponse
 
-from moss_engine.ui.entrance.asgi import (
-    DOCUMENTS,
-    Documents,
-    Refused,
-    header,
-    read_body,
-    replay,
-    text_of,
-    with_headers,
-)
+from moss_engine.ui.entrance.asgi import Refused, Texts, header, read_body, replay, with_headers
 from moss_engine.ui.entrance.login import Login
 from moss_engine.ui.entrance.upload import PATH as UPLOAD
 
 API = "/gradio_api"
 OPEN = re.compile(
-    r"/(?:config|favicon\.ico|robots\.txt)/?|/static/js/iframeResizer\.contentWindow\.min\.js"
-    rf"|{API}/(?:info|app_id|user|login_check|startup-events|queue/join|queue/data|cancel|reset)/?"
-    rf"|{API}/(?:heartbeat|call)/\w[\w-]*/?|{API}/call/\w+/\w+"
+    r"/|/(?:config|theme\.css|favicon\.ico|manifest\.json|robots\.txt)/?|/pwa_icon/\d{1,3}"
+    r"|/(?:assets|static)/[\w./@+-]{1,200}"
+    rf"|{API}/(?:info|app_id|user|login_check|startup-events|theme\.css|queue/join|queue/data|cancel|reset)/?"
+    rf"|{API}/(?:heartbeat|call)/\w[\w-]*/?|{API}/call/\w+/\w+|{API}/custom_component/[\w./@+-]{{1,200}}"
     rf"|{API}/file=/[^\x00-\x1f\x7f]+",
     re.ASCII,
 )
@@ -83,10 +75,10 @@ class Guard:
     show the page inside theirs.
 
     `login` asks for a password, where there is one; `upload` and `door` are ASGI apps for
-    audio files, where the page takes them, and for the WebSockets of open tabs; `page` makes the
-    page's document for a request, and `files` are its files by path, with their kinds; `endpoints`
-    is an ASGI app that answers programs on `ENDPOINTS`, with keys and limits of its own.
-    `is_session` tells whether somebody asked something under a session's name.
+    audio files, where the page takes them, and for the WebSockets of open tabs; `files` are the
+    page's own by path, and `rewrite` makes its document of Gradio's; `endpoints` is an ASGI app
+    that answers programs on `ENDPOINTS`, with keys and limits of its own. `is_session` tells
+    whether somebody asked something under a session's name.
     """
 
     app: Any
@@ -98,13 +90,13 @@ class Guard:
     login: Login | None = None
     upload: Any = None
     door: Any = None
-    page: Callable[[dict[str, Any]], bytes] | None = None
-    files: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)
+    files: Mapping[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    rewrite: Callable[[bytes], bytes] | None = None
     endpoints: Any = None
     is_session: Callable[[str], bool] | None = None
 
     def __post_init__(self) -> None:
-        self.documents = Documents(self.app)
+        self.texts = Texts(self.rewrite)
         policy = " ".join(("frame-ancestors 'self'", *self.frames))
         self.headers = {**SAFE, "content-security-policy": policy}
 
@@ -138,9 +130,7 @@ class Guard:
         elif path == UPLOAD and self.upload is not None:
             await self.upload(scope, receive, send)
         elif path in self.files:
-            await text_of(scope, *self.files[path])(scope, receive, send)
-        elif path == "/" and self.page is not None and scope["method"] in ("GET", "HEAD"):
-            await text_of(scope, "text/html", self.page(scope))(scope, receive, send)
+            await self.texts.send_file(scope, *self.files[path], send)
         elif not OPEN.fullmatch(path):
             raise Refused(404, "There is nothing here.")
         else:
@@ -149,9 +139,8 @@ class Guard:
                 body = await read_body(receive)
                 body = self._check_post(path, scope, body)
                 receive = replay(body, receive)
-            kept = scope["method"] == "GET" and path.rstrip("/") in DOCUMENTS
-            app = self.documents if kept else self.app
-            await app(_without_frills(scope), receive, send)
+            scope = _without_frills(scope)
+            await self.texts.pass_on(self.app, scope, receive, send)
 
     async def _connect(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """A WebSocket: of a program, or of an open tab of this very page."""
@@ -209,9 +198,9 @@ class Guard:
 
 def _without_frills(scope: dict[str, Any]) -> dict[str, Any]:
     """Without what Gradio takes long over, or answers with a traceback: cookies, none of which are
-    its own, and other pages and deep links, of which there are none."""
+    its own, and in the page's address other pages and deep links, of which there are none."""
     headers = [pair for pair in scope["headers"] if pair[0] != b"cookie"]
-    whole = scope["path"].rstrip("/") == "/config"
+    whole = scope["path"].rstrip("/") in ("", "/config")
     return {**scope, "headers": headers, **({"query_string": b""} if whole else {})}
 
 

@@ -157,11 +157,8 @@ _TIME = r"\d{1,2}(?::\d{2})?\s?(?:[ap]\.?m\b\.?)?"
 
 
 def _clock(m: re.Match[str]) -> str:
-    hour, minute, half = (
-        int(m["hour"]),
-        int(m["minute"] or 0),
-        (m["half"] or "").replace(".", "").upper(),
-    )
+    hour, minute = int(m["hour"]), int(m["minute"] or 0)
+    half = (m["half"] or "").replace(".", "").upper()
     if hour > 24 or minute > 59:
         return f"{cardinal(hour)} to {cardinal(minute)}"
     words = cardinal(hour)

@@ -446,17 +446,8 @@ def _cut(sentence: str, max_chars: int) -> list[str]:
     pieces = []
     while len(sentence) > max_chars:
         head = sentence[: max_chars + 1]
-        cut = (
-            next(
-                (
-                    at
-                    for marks in (";:", ",", " ")
-                    if (at := _last_break(head, marks)) >= max_chars // 3
-                ),
-                0,
-            )
-            or max_chars
-        )
+        breaks = (_last_break(head, marks) for marks in (";:", ",", " "))
+        cut = next((at for at in breaks if at >= max_chars // 3), 0) or max_chars
         pieces.append(sentence[:cut].strip())
         sentence = sentence[cut:].strip()
     return [piece for piece in [*pieces, sentence] if piece]

@@ -4,8 +4,8 @@ A folder of parts holds config.json and model.safetensors. The published codec h
 by torch (`*.pt`), of which no code is run and every name is checked, and a `config.yaml`. That is
 written for a reader that builds objects: `!new:some.Class` before a mapping, `!ref <name>` in place
 of a value, `!apply:` and `!name:` for calls. Nothing of that is carried out here: a tagged mapping
-is a mapping, a tagged list a list, and `!ref` is looked up among the file's own top-level values (a
-product of such values is computed).
+is a mapping, a tagged list a list, and `!ref` is looked up among the file's own top-level numbers
+(a product of such numbers is computed); what refers to anything else stays a text.
 """
 
 from __future__ import annotations
@@ -175,7 +175,6 @@ def check_state(
 
 
 MAX_BYTES = 1024 * 1024
-MAX_VALUES = 20_000
 
 
 class _Reference(str):
@@ -183,7 +182,13 @@ class _Reference(str):
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Safe YAML, in which a tag that is not YAML's own is left out."""
+    """Safe YAML, in which a tag that is not YAML's own is left out, and nothing stands for more
+    than it says."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it repeats a part of itself")
+        return super().compose_node(parent, index)
 
 
 def _plain(loader: _PlainLoader, suffix: str, node: yaml.Node) -> Any:
@@ -203,53 +208,28 @@ _PlainLoader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+01
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The file's top-level mapping; CheckpointError where it is missing, no mapping, or refers to
-    what is not there."""
+    """The file's top-level mapping; CheckpointError where it is missing or no mapping."""
     try:
         tree = yaml.load(read_text(path, MAX_BYTES), Loader=_PlainLoader)
+        if isinstance(tree, dict):
+            return _resolved(tree, {k: v for k, v in tree.items() if isinstance(v, (int, float))})
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing; {AGAIN}") from None
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise CheckpointError(f"{path} cannot be read ({type(error).__name__}); {AGAIN}") from None
-    if not isinstance(tree, dict):
-        raise CheckpointError(f"{path} holds no settings; {AGAIN}")
-    try:
-        return _Resolver(tree, path).resolve(tree, 0)
-    except RecursionError:
-        raise CheckpointError(f"{path} refers in a circle; {AGAIN}") from None
+    raise CheckpointError(f"{path} holds no settings; {AGAIN}")
 
 
-class _Resolver:
-    """Follows the references of one file. A few short lines can stand for any number of values, so
-    they are counted."""
-
-    def __init__(self, tree: dict[str, Any], path: Path):
-        self._tree, self._path = tree, path
-        self._num_values = 0
-
-    def resolve(self, value: Any, depth: int) -> Any:
-        self._num_values += 1
-        if self._num_values > MAX_VALUES:
-            raise CheckpointError(f"{self._path} stands for too many values; {AGAIN}")
-        if depth > 8:
-            raise CheckpointError(f"{self._path} refers in a circle; {AGAIN}")
-        if isinstance(value, dict):
-            return {key: self.resolve(inner, depth) for key, inner in value.items()}
-        if isinstance(value, list):
-            return [self.resolve(inner, depth) for inner in value]
-        return self._follow(value, depth) if isinstance(value, _Reference) else value
-
-    def _follow(self, value: _Reference, depth: int) -> Any:
-        names = re.findall(r"<([^<>]+)>", value)
-        missing = [name for name in names if name not in self._tree]
-        if missing or not names:
-            raise CheckpointError(
-                f"{self._path} refers to {value!s}, which it does not hold; {AGAIN}"
-            )
-        found = [self.resolve(self._tree[name], depth + 1) for name in names]
-        if re.fullmatch(r"<[^<>]+>(\s*\*\s*<[^<>]+>)+", value.strip()):
-            return math.prod(found)
-        return found[0] if len(found) == 1 and value.strip() == f"<{names[0]}>" else str(value)
+def _resolved(value: Any, numbers: Mapping[str, float]) -> Any:
+    """With numbers in place of references to them, and of products of such."""
+    if isinstance(value, dict):
+        return {key: _resolved(inner, numbers) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_resolved(inner, numbers) for inner in value]
+    if isinstance(value, _Reference):
+        names = [factor.strip().strip("<>") for factor in value.split("*")]
+        return math.prod(numbers[n] for n in names) if {*names} <= numbers.keys() else str(value)
+    return value
 
 
 def find(tree: Any, place: Place) -> Any:

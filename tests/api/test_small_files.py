@@ -13,10 +13,6 @@ LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
     for before, name in zip("abcdefg", "bcdefgh", strict=True)
 )
-REFERENCES = "a: 1\n" + "".join(
-    f"{name}: [{', '.join([f'!ref <{before}>'] * 30)}]\n"
-    for before, name in zip("abcdef", "bcdefg", strict=True)
-)
 
 
 @pytest.mark.parametrize("read", [read_json, read_yaml, read_tensors, read_header])
@@ -50,15 +46,7 @@ def test_what_is_missing_is_said_in_the_callers_words(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        LAUGHS,
-        REFERENCES,
-        "a: &a [*a]",
-        "a: " + "[" * 2000,
-        "a: !ref <a>",
-        "a: " + "x" * (2 * 1024 * 1024),
-    ],
+    "text", [LAUGHS, "a: &a [*a]", "a: " + "[" * 2000, "a: " + "x" * (2 * 1024 * 1024)]
 )
 def test_yaml_that_stands_for_too_much_is_refused(text, tmp_path):
     path = tmp_path / "config.yaml"

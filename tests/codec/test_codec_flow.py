@@ -92,7 +92,7 @@ def test_config_is_read_from_the_tagged_file(tmp_path):
 
 
 @pytest.mark.parametrize(("old", "new", "says"), [
-    ("upsample_stride: 4", "upsample_stride: 2", "upsample_stride 2, but ratio 4"),
+    ("upsample_stride: 4", "upsample_stride: 2", "upsample_stride 2, and this program runs 4 only"),
     ("channels: [24]", "channels: [24, 24]",
      "only networks of one level are known; use the published MOSS-Speech codec."),
     ("input_layer: linear", "input_layer: conv2d",

@@ -147,7 +147,7 @@ FAULTS: dict[str, tuple[str, Damage, str]] = {
     "a layer less": (MODEL, fields(num_shared_layers=1, num_hidden_layers=2), "unknown tensors"),
     "no codec config": (CODEC, Path.unlink, "config.json is missing"),
     "another encoder": (CODEC, fields(encoder_causal_attention=False),
-                        "encoder_causal_attention is False"),
+                        "encoder_causal_attention False instead of True"),
     "an encoder of another width": (CODEC, fields(d_model=33), "d_model is no multiple"),
     "an encoder of more layers": (CODEC, fields(quantize_position=5), "quantize_position"),
     "a codec that hears another rate": (PREPROCESSOR, fields(sampling_rate=24_000),

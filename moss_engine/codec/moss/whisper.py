@@ -27,6 +27,7 @@ from moss_engine.api.errors import CheckpointError, EngineFaultError
 from moss_engine.api.small_files import read_json
 from moss_engine.codec.base import MelSpec
 from moss_engine.codec.device import Graph
+from moss_engine.codec.files import Take, taken_shapes, unusable
 from moss_engine.codec.mel import slaney_filters
 from moss_engine.codec.resample import resample
 from moss_engine.models.checkpoint import FILE_NAME, check_tensors, read_finite
@@ -92,19 +93,20 @@ def whisper_features(wave: Tensor) -> Tensor:
 
 def check_settings(path: Path) -> None:
     """Raise CheckpointError unless `preprocessor_config.json` asks for these features."""
-    values = read_json(path, again="download the codec again.")
-    found = {name: values.get(name) for name in SETTINGS}
-    found |= {name: values.get(name, usual) for name, usual in OPTIONAL_SETTINGS.items()}
-    differing = [
-        f"{name} {found[name]!r} instead of {value!r}"
-        for name, value in (SETTINGS | OPTIONAL_SETTINGS).items()
-        if found[name] != value
-    ]
-    if differing:
+    values = OPTIONAL_SETTINGS | read_json(path, again="download the codec again.")
+    if wrong := _differing(values, SETTINGS | OPTIONAL_SETTINGS):
         raise CheckpointError(
-            f"{path} describes another front end ({'; '.join(differing)}); "
+            f"{path} describes another front end ({'; '.join(wrong)}); "
             "use the published MOSS-Speech codec."
         )
+
+
+def _differing(values: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{name} {values.get(name)!r} instead of {value!r}"
+        for name, value in wanted.items()
+        if values.get(name) != value
+    ]
 
 
 @lru_cache(maxsize=4)
@@ -121,7 +123,6 @@ TRAINING_ONLY = (
 )
 """Tensors under `encoder.` that training left behind; beside them, the layers above the codebook.
 """
-LARGEST = 1 << 20
 
 _COUNTS = {
     "d_model": "d_model",
@@ -172,18 +173,13 @@ class WhisperVqConfig:
 
     @staticmethod
     def from_dict(values: dict[str, Any], *, source: str) -> WhisperVqConfig:
-        wrong = [
-            f"{name} is {values.get(name)!r} instead of {value!r}"
-            for name, value in _FIXED.items()
-            if values.get(name) != value
-        ]
+        sizes = {name: values.get(name) for name in _COUNTS}
+        wrong = _differing(values, _FIXED)
         wrong += [
-            f"{name} is {values.get(name)!r}, no size"
-            for name in _COUNTS
-            if type(values.get(name)) is not int or not 0 < values[name] <= LARGEST
+            f"{name} is {sizes[name]!r}, no size"
+            for name in unusable(sizes, dict.fromkeys(_COUNTS, 1))
         ]
-        if not wrong:
-            wrong = _inconsistencies(values)
+        wrong = wrong or _inconsistencies(values)
         if wrong:
             raise CheckpointError(
                 f"{source} describes another speech encoder ({'; '.join(wrong)}); "
@@ -212,27 +208,34 @@ def _inconsistencies(values: dict[str, Any]) -> list[str]:
 
 def expected_tensors(config: WhisperVqConfig) -> dict[str, tuple[int, ...]]:
     """Published names and shapes of the tensors that are read (246 at the published size)."""
-    dim, ffn = config.d_model, config.ffn_dim
-    expected: dict[str, tuple[int, ...]] = {
-        "conv1.weight": (dim, WHISPER_MEL.num_mels, 3), "conv1.bias": (dim,),
-        "conv2.weight": (dim, dim, 3), "conv2.bias": (dim,),
-        "embed_positions.weight": (config.max_steps, dim),
-        "codebook.weight": (config.num_codes, dim),
-    }  # fmt: skip
-    layer: dict[str, tuple[int, ...]] = {"self_attn.k_proj.weight": (dim, dim)}
-    for name, (rows, columns) in {
-        "self_attn.q_proj": (dim, dim),
-        "self_attn.v_proj": (dim, dim),
-        "self_attn.out_proj": (dim, dim),
-        "fc1": (ffn, dim),
-        "fc2": (dim, ffn),
-    }.items():
-        layer |= {f"{name}.weight": (rows, columns), f"{name}.bias": (rows,)}
-    for name in ("self_attn_layer_norm", "final_layer_norm"):
-        layer |= {f"{name}.weight": (dim,), f"{name}.bias": (dim,)}
-    for i in range(config.num_layers):
-        expected |= {f"layers.{i}.{name}": shape for name, shape in layer.items()}
-    return {PREFIX + name: shape for name, shape in expected.items()}
+    return taken_shapes(lambda take, _: _network_tensors(take, config))
+
+
+def _network_tensors(take: Take, config: WhisperVqConfig) -> dict[str, Tensor]:
+    """The tensors of `Encoder`, in which query, key and value are one matrix."""
+    dim, found = config.d_model, dict[str, Tensor]()
+
+    def affine(ours: str, theirs: str, *shape: int) -> None:
+        found[f"{ours}.weight"] = take(f"{PREFIX}{theirs}.weight", shape)
+        found[f"{ours}.bias"] = take(f"{PREFIX}{theirs}.bias", shape[:1])
+
+    affine("conv1", "conv1", dim, WHISPER_MEL.num_mels, 3)
+    affine("conv2", "conv2", dim, dim, 3)
+    found["positions"] = take(f"{PREFIX}embed_positions.weight", (config.max_steps, dim))
+    found["codebook"] = take(f"{PREFIX}codebook.weight", (config.num_codes, dim))
+    found["codebook_square"] = found["codebook"].square().sum(1)
+    for layer in (f"layers.{i}" for i in range(config.num_layers)):
+        affine(f"{layer}.attention_norm", f"{layer}.self_attn_layer_norm", dim)
+        names = [f"{PREFIX}{layer}.self_attn.{part}_proj" for part in "qkv"]
+        weights = [take(f"{name}.weight", (dim, dim)) for name in names]
+        query, value = (take(f"{name}.bias", (dim,)) for name in names[::2])
+        found[f"{layer}.qkv.weight"] = torch.cat(weights)
+        found[f"{layer}.qkv.bias"] = torch.cat([query, torch.zeros_like(query), value])
+        affine(f"{layer}.out", f"{layer}.self_attn.out_proj", dim, dim)
+        affine(f"{layer}.mlp_norm", f"{layer}.final_layer_norm", dim)
+        affine(f"{layer}.fc1", f"{layer}.fc1", config.ffn_dim, dim)
+        affine(f"{layer}.fc2", f"{layer}.fc2", dim, config.ffn_dim)
+    return found
 
 
 def read_encoder_header(folder: Path, config: WhisperVqConfig) -> dict[str, StoredTensor]:
@@ -482,36 +485,9 @@ def build_whisper_vq(
     """The encoder with exactly the tensors of `expected_tensors`, under their published names."""
     with torch.device("meta"):
         encoder = Encoder(config)
-    floats = {name: tensor.float() for name, tensor in tensors.items()}
-    encoder.load_state_dict(_network_tensors(config, floats), strict=True, assign=True)
+    floats = _network_tensors(lambda name, _: tensors[name].float(), config)
+    encoder.load_state_dict(floats, strict=True, assign=True)
     for module in encoder.modules():
         if isinstance(module, (nn.Linear, nn.Conv1d)):
             module.to(dtype)
     return WhisperVq(encoder.to(device).eval().requires_grad_(False), torch.device(device))
-
-
-_RENAMED = {
-    PREFIX: "",
-    "embed_positions.weight": "positions",
-    "codebook.weight": "codebook",
-    "self_attn_layer_norm": "attention_norm",
-    "self_attn.out_proj": "out",
-    "final_layer_norm": "mlp_norm",
-}
-
-
-def _network_tensors(config: WhisperVqConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Published tensor names -> those of `Encoder`; query, key and value become one matrix."""
-    network: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        for old, new in _RENAMED.items():
-            name = name.replace(old, new)
-        network[name] = tensor
-    network["codebook_square"] = network["codebook"].square().sum(1)
-    for i in range(config.num_layers):
-        parts = [f"layers.{i}.self_attn.{part}_proj" for part in "qkv"]
-        network[f"{parts[1]}.bias"] = torch.zeros(config.d_model)  # keys have none
-        for kind in ("weight", "bias"):
-            joined = torch.cat([network.pop(f"{part}.{kind}") for part in parts])
-            network[f"layers.{i}.qkv.{kind}"] = joined
-    return network

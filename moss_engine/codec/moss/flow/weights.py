@@ -112,14 +112,8 @@ def read_flow_config(path: Path) -> FlowConfig:
             f"{path} has a width of {config.width} that {config.num_heads} heads cannot share; "
             f"{_REMEDY}"
         )
-    for place, name in _FIXED.items():
-        found = find(tree, place)
-        if found is not None and found != getattr(config, name):
-            raise CheckpointError(
-                f"{path} has {'.'.join(place)} {found}, but {name} {getattr(config, name)}; "
-                "fetch the codec again."
-            )
-    for place, wanted in _KINDS.items():
+    fixed = {place: getattr(config, name) for place, name in _FIXED.items()}
+    for place, wanted in (fixed | _KINDS).items():
         found = find(tree, place)
         if found is not None and found != wanted:
             raise CheckpointError(

@@ -49,20 +49,15 @@ def codec_type(folder: Path) -> str:
 
 
 def _load_published(folder: Path, device: torch.device, options: CodecOptions) -> SpeechCodec:
-    if options.vocoder_folder is not None and options.vocoder not in KINDS:
+    place = options.vocoder_folder
+    if options.vocoder in KINDS:
+        place = pick_folder(place or DEFAULT_VOCODER, options.vocoder, device)
+    elif place is not None:
         raise ConfigError(
             "--vocoder-folder names a vocoder in place of HiFT; ask for it with --vocoder bigvgan."
         )
-    place = None
-    if options.vocoder in KINDS:
-        place = pick_folder(options.vocoder_folder or DEFAULT_VOCODER, options.vocoder, device)
     return load_moss_codec(
-        folder,
-        device,
-        dtype=options.dtype,
-        vocoder="hift" if options.vocoder == "auto" else options.vocoder,
-        vocoder_folder=place,
-        voices=options.voices,
+        folder, device, dtype=options.dtype, vocoder_folder=place, voices=options.voices
     )
 
 

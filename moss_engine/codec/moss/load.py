@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from moss_engine.api.errors import CheckpointError, MelSpecError, MissingPackageError
-from moss_engine.codec.base import MOSS_MEL, MelSpec, MelVocoder
+from moss_engine.codec.base import MOSS_MEL, MelVocoder
 from moss_engine.codec.files import check_state, read_tensors
 from moss_engine.codec.moss.codec import CHUNK_CODES, MossCodec, RunChunks
 from moss_engine.codec.moss.flow.network import run_chunks
@@ -94,17 +94,10 @@ CUDA_STREAMS, MANY_CUDA_STREAMS = 16, 64
 """Replies that a GPU speaks in one run."""
 
 
-def codec_dtype(name: str, device: torch.device) -> torch.dtype:
-    """Number format of encoder and flow: `auto` is float16 on a GPU, else float32."""
-    if name == "auto":
-        return torch.float16 if device.type == "cuda" else torch.float32
-    return getattr(torch, name)
-
-
-def most_together(device: torch.device, dtype: torch.dtype, vocoder: str) -> int:
+def most_together(device: torch.device, dtype: torch.dtype, *, with_hift: bool) -> int:
     """Replies of one run: many with HiFT in float16 on a GPU with shared memory for the flow's plan
     for many rows."""
-    if device.type != "cuda" or dtype != torch.float16 or vocoder != "hift":
+    if device.type != "cuda" or dtype != torch.float16 or not with_hift:
         return CUDA_STREAMS
     from moss_engine.codec.moss.flow.cuda import SHARED_FOR_MANY
 
@@ -114,31 +107,36 @@ def most_together(device: torch.device, dtype: torch.dtype, vocoder: str) -> int
 
 def load_moss_codec(
     folder: Path,
-    device: torch.device | str = "cpu",
+    device: torch.device,
     *,
     dtype: str = "auto",
-    vocoder: str = "hift",
     vocoder_folder: Path | None = None,
     voices: Path | None = None,
     max_together: int | None = None,
 ) -> MossCodec:
-    """The codec of a published folder; `vocoder` is "hift", or another from `vocoder_folder`.
+    """The codec of a published folder, with HiFT or the vocoder of `vocoder_folder`; encoder and
+    flow have the number format `dtype`, "auto" being float16 on a GPU and else float32.
 
     On a GPU at most `max_together` replies are spoken at a time, by default `most_together`. Small
     files are read first. Raises CheckpointError for a missing or damaged file and where there is no
-    voice, MelSpecError for a BigVGAN of another mel, MissingPackageError where a package is absent.
+    voice, MelSpecError for a vocoder of another mel, MissingPackageError where a package is absent.
     """
-    device = torch.device(device)
-    if device.type == "cuda" and find_spec("triton") is None:
+    on_gpu = device.type == "cuda"
+    if on_gpu and find_spec("triton") is None:
         raise MissingPackageError(
             "The MOSS-Speech codec on a GPU needs triton; install it with: pip install triton"
         )
-    torch_dtype = codec_dtype(dtype, device)
-    max_together = max_together or most_together(device, torch_dtype, vocoder)
+    usual = "float16" if on_gpu else "float32"
+    torch_dtype: torch.dtype = getattr(torch, usual if dtype == "auto" else dtype)
+    max_together = max_together or most_together(
+        device, torch_dtype, with_hift=vocoder_folder is None
+    )
     flow_config, _ = read_configs(folder)
-    if vocoder != "hift":
-        assert vocoder_folder is not None, "another vocoder than HiFT has a folder"
-        check_vocoder_mel(folder, vocoder_folder)
+    if vocoder_folder is not None and (mel := vocoder_mel(vocoder_folder)) != MOSS_MEL:
+        raise MelSpecError(
+            f"The vocoder in {vocoder_folder} was trained on {mel}, the codec in {folder} makes "
+            f"{MOSS_MEL}; choose a vocoder of that mel with --vocoder-folder, or --vocoder hift."
+        )
     encoder_config = WhisperVqConfig.from_folder(folder)
     spoken = load_voices(folder, voices)
     if flow_config.vocab_size < encoder_config.num_codes:
@@ -147,15 +145,19 @@ def load_moss_codec(
             f"{encoder_config.num_codes}; fetch the codec again."
         )
     flow = load_flow(folder, device, torch_dtype)
-    speaker = _load_vocoder(folder, vocoder, vocoder_folder, flow, device, max_together)
+    if vocoder_folder is None:
+        vocoder: MelVocoder = hift_vocoder(load_hift(folder, device), flow.config, max_together)
+    else:
+        chunk = (CHUNK_CODES * flow.config.ratio,)
+        vocoder = make_vocoder(vocoder_folder, device, chunk, max_together, steady=True)
     encoder = load_whisper_vq(folder, device, torch_dtype)
-    if device.type == "cuda":
+    if on_gpu:
         encoder.capture()
     run, together = runner(flow, device, max_together)
     codec = MossCodec(
         encoder,
         flow,
-        speaker,
+        vocoder,
         spoken,
         num_codes=encoder_config.num_codes,
         run=run,
@@ -184,32 +186,6 @@ def load_voices(folder: Path, voices: Path | None) -> Sequence[Voice]:
                 f"has {num_codes}; make it again with python -m scripts.voice make."
             )
     return loaded
-
-
-def check_vocoder_mel(folder: Path, vocoder_folder: Path) -> MelSpec:
-    """The mel of a vocoder folder; MelSpecError, with both in full, unless it is the codec's."""
-    found = vocoder_mel(vocoder_folder)
-    if found != MOSS_MEL:
-        raise MelSpecError(
-            f"The vocoder in {vocoder_folder} was trained on {found}, the codec in {folder} makes "
-            f"{MOSS_MEL}; choose a vocoder of that mel with --vocoder-folder, or --vocoder hift."
-        )
-    return found
-
-
-def _load_vocoder(
-    folder: Path,
-    vocoder: str,
-    vocoder_folder: Path | None,
-    flow: FlowWeights,
-    device: torch.device,
-    max_together: int,
-) -> MelVocoder:
-    if vocoder == "hift":
-        return hift_vocoder(load_hift(folder, device), flow.config, max_together)
-    frames = CHUNK_CODES * flow.config.ratio
-    assert vocoder_folder is not None
-    return make_vocoder(vocoder_folder, device, (frames,), max_together, steady=True)
 
 
 def hift_vocoder(weights: HiftWeights, flow: FlowConfig, max_together: int) -> Hift:

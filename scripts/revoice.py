@@ -13,11 +13,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import numpy as np
-
 from moss_engine.audio.file import read_audio
 from moss_engine.audio.pcm import save_wav, to_pcm16
-from moss_engine.codec.base import MOSS_MEL
+from moss_engine.codec.base import MOSS_MEL, Push
 from scripts.command import make_parser, run_command
 from scripts.disk import require_place, require_recording
 from scripts.download import CODEC_FOLDER
@@ -52,8 +50,7 @@ def main(argv: list[str] | None = None) -> None:
         args.codec, device, dtype=args.codec_dtype, voices=args.voices, max_together=1
     )
     codes = codec.encode(wave, rate_hz)
-    stream = codec.open_stream(args.voice)
-    again = np.concatenate([stream.push(codes), stream.flush()])
+    (again,) = codec.push_together([Push(codec.open_stream(args.voice), codes, is_last=True)])
     save_wav(args.out, to_pcm16(again), MOSS_MEL.sample_rate_hz)
     print(f"{args.out}: {len(codes)} codes, {len(again) / MOSS_MEL.sample_rate_hz:.2f} s")
 

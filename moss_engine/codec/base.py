@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from moss_engine.api.errors import MelSpecError, ParameterError
 
@@ -70,8 +70,8 @@ class Window(NamedTuple):
 
 
 class MelVocoder(Protocol):
-    """Speaks many replies: `Hift`, `WindowVocoder` or `CachedVocoder`. A state is a value: what is
-    spoken from it leaves it as it was."""
+    """Speaks many replies: `Hift`, or a `ChunkVocoder`. A state is a value: what is spoken from it
+    leaves it as it was."""
 
     def open(self) -> Any:
         """The state of a reply before its first frame."""
@@ -83,16 +83,41 @@ class MelVocoder(Protocol):
         ...
 
 
-class SpeechStream(Protocol):
-    """One reply being spoken; not thread-safe, but independent of every other stream.
+class ChunkVocoder(MelVocoder, Protocol):
+    """Takes mel of any length, and makes sound of it in chunks."""
 
-    The samples returned by all `push` calls and the final `flush`, joined, are exactly `num_codes *
-    sample_rate_hz / code_rate_hz` samples: float32 in [-1, 1], without any per-chunk processing.
-    """
+    mel: MelSpec
+
+    def missing_frames(self, state: Any) -> int:
+        """Frames that must still be added before more samples become final."""
+        ...
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def run_alike(
+    items: Sequence[Item],
+    kind: Callable[[Item], Hashable],
+    run: Callable[[list[Item]], Iterable[Result]],
+) -> list[Result]:
+    """What `run` makes of each item, those of one kind in one run."""
+    groups: dict[Hashable, list[int]] = {}
+    for i, item in enumerate(items):
+        groups.setdefault(kind(item), []).append(i)
+    results: dict[int, Result] = {}
+    for members in groups.values():
+        results |= zip(members, run([items[i] for i in members]), strict=True)
+    return [results[i] for i in range(len(items))]
+
+
+class SpeechStream(Protocol):
+    """One reply being spoken; not thread-safe, but independent of every other stream."""
 
     @property
     def missing_codes(self) -> int:
-        """Codes that `push` still needs, at least one, before it returns samples or does work."""
+        """Codes that it still needs, at least one, before there are samples or work to do."""
         ...
 
     @property
@@ -103,14 +128,6 @@ class SpeechStream(Protocol):
 
     def places(self, num_codes: int) -> int:
         """How much of a run's `max_together` so many codes more take."""
-        ...
-
-    def push(self, codes: Sequence[int]) -> np.ndarray:
-        """Take more codes; return the samples [n] that are final now (often none)."""
-        ...
-
-    def flush(self) -> np.ndarray:
-        """The reply is over; return the remaining samples [n]."""
         ...
 
 
@@ -162,11 +179,13 @@ class SpeechCodec(Protocol):
         ...
 
     def push_together(self, work: Sequence[Push]) -> list[np.ndarray]:
-        """The samples of `push`, and of `flush` behind it where that is the last one, for each
-        stream, batched: the same samples, to rounding.
+        """For each stream the samples [n] that are final with its codes (often none), and where its
+        reply is over all that remain; streams together have the same samples as alone, to rounding.
 
-        Streams are this codec's own and differ. All or nothing: when it raises, every stream is as
-        it was before.
+        All of a reply, joined, are exactly `num_codes * sample_rate_hz / code_rate_hz` samples:
+        float32 in [-1, 1], without any per-chunk processing. Streams are this codec's own and
+        differ. All or nothing: when it raises, every stream is as it was before. Raises
+        ParameterError for a code out of range.
         """
         ...
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -27,13 +27,19 @@ import torch
 from torch import Tensor, nn
 
 from moss_engine.api.errors import CheckpointError, ParameterError, UnsupportedModeError
-from moss_engine.codec.base import MOSS_MEL, MelSpec, Push, Window, check_codes
-from moss_engine.codec.convnext import Block
+from moss_engine.codec.base import (
+    MOSS_MEL,
+    ChunkVocoder,
+    MelSpec,
+    Push,
+    Window,
+    check_codes,
+    run_alike,
+)
 from moss_engine.codec.device import on_host, on_lane, open_lane
 from moss_engine.codec.files import CONFIG_NAME, filled, read_config, unusable, write
+from moss_engine.codec.streamed import Block, Kept, Pasts, Streamed
 from moss_engine.codec.vocoder.make import make_vocoder, vocoder_mel
-from moss_engine.codec.vocoder.stream import ChunkVocoder
-from moss_engine.models.recording import Recording
 
 LOOK_AHEAD_CODES = 1
 
@@ -203,71 +209,43 @@ def save_fsq(folder: Path, fsq: NanoFsq, *, int8: bool = True) -> None:
     write(folder, config, fsq.state_dict(), "int8" if int8 else "float32")
 
 
-RECORDED_CODES = 2
-"""From so many new codes on, every block has something to do in every run."""
-
-
-Past = tuple[Tensor, ...]
-"""What a stream of the decoder keeps for each block: the inputs [1, dim, steps] that it will need
-again."""
-
-
 class StreamedDecoder:
     """A decoder that runs as streams: mel frames come one code late, and are those of `Decoder`
     over all codes at once. `start` is what its blocks know before the first code."""
 
     def __init__(self, decoder: Decoder, device: torch.device) -> None:
-        self.decoder = decoder
-        self._blocks = cast("list[Block]", [*decoder.code_blocks, *decoder.frame_blocks])
-        self.start: Past = tuple(_zeros(block, block.look_back, device) for block in self._blocks)
-        self._advance: Callable[..., tuple[Tensor, ...]] = self._advance_blocks
-        if device.type == "cpu":
-            x = _zeros(self._blocks[0], RECORDED_CODES, device)
-            self._advance = Recording(self._advance_blocks, (x, *self.start))
+        self._decoder = decoder
+        dim = decoder.config.decoder_dim
+        blocks = cast("list[Block]", [*decoder.code_blocks, *decoder.frame_blocks])
+        self.start = tuple(torch.zeros(1, dim, block.look_back, device=device) for block in blocks)
+        self._after = torch.zeros(1, dim, LOOK_AHEAD_CODES, device=device)
+        codes = torch.zeros(1, dim, 1 + LOOK_AHEAD_CODES, device=device)
+        self._streamed = Streamed(self._advance, self.start, codes)
 
-    def decode(self, pasts: Sequence[Past], points: Tensor) -> tuple[Tensor, list[Past]]:
-        """Streams of one phase: grid points [streams, codes, len(levels)] -> log-mel [streams,
-        num_mels, frames] that became final, and what follows each past."""
-        return self._run(pasts, self.decoder.embed(points).transpose(1, 2))
+    def decode(
+        self, streams: Sequence[Kept], points: Tensor, *, is_last: bool
+    ) -> tuple[Tensor, list[Kept]]:
+        """Streams that are all new or none: grid points [streams, codes, len(levels)], and nothing
+        behind them where they are the last -> log-mel [streams, num_mels, frames] that became
+        final, and what each stream keeps."""
+        x, kept = self._decoder.embed(points).transpose(1, 2), list(streams)
+        runs = [x, *[self._after.expand(len(streams), -1, -1)] * is_last]
+        if x.shape[2] + kept[0][0].shape[2] < self._decoder.config.kernel_size:
+            runs = [torch.cat(runs, 2)]  # the codes alone make no frame yet
+        mels = []
+        for steps in runs:
+            mel, kept = self._streamed(steps, kept)
+            mels.append(mel)
+        return torch.cat(mels, 2), kept
 
-    def flush(self, pasts: Sequence[Past]) -> tuple[Tensor, list[Past]]:
-        """As `decode` for ended streams of one phase: the last code's log-mel; nothing follows."""
-        after = _zeros(self._blocks[0], LOOK_AHEAD_CODES, self.start[0].device)
-        return self._run(pasts, after.expand(len(pasts), -1, -1))
-
-    def _run(self, pasts: Sequence[Past], x: Tensor) -> tuple[Tensor, list[Past]]:
-        """x [streams, dim, codes]"""
-        advance = self._advance if x.shape[-1] >= RECORDED_CODES else self._advance_blocks
-        mel, *news = advance(x, *map(torch.cat, zip(*pasts, strict=True)))
-        return mel, [tuple(new[i : i + 1] for new in news) for i in range(len(pasts))]
-
-    def _advance_blocks(self, x: Tensor, *pasts: Tensor) -> tuple[Tensor, ...]:
-        """-> log-mel, and the inputs that every block needs again"""
-        decoder, kept = self.decoder, list(pasts)
-        num_code_blocks = len(decoder.code_blocks)
-        x = _through(self._blocks[:num_code_blocks], kept, 0, x)
-        if not x.shape[-1]:
-            return x.new_zeros(x.shape[0], decoder.config.mel.num_mels, 0), *kept
-        frame_blocks = self._blocks[num_code_blocks:]
-        return decoder.finish(
-            _through(frame_blocks, kept, num_code_blocks, decoder.to_frames(x))
-        ), *kept
-
-
-def _through(blocks: Sequence[Block], pasts: list[Tensor], first: int, x: Tensor) -> Tensor:
-    """Run blocks, whose inputs so far begin at `pasts[first]` and are renewed there."""
-    for index, block in enumerate(blocks, first):
-        x = torch.cat([pasts[index], x], dim=2)
-        context = block.look_back + block.look_ahead
-        pasts[index] = x[..., -context:]
-        if x.shape[-1] <= context:
-            return x[..., :0]
-        x = block.forward_padded(x)
-    return x
-
-
-def _zeros(block: Block, steps: int, device: torch.device) -> Tensor:
-    return torch.zeros(1, block.depthwise.in_channels, steps, device=device)
+    def _advance(self, x: Tensor, pasts: Pasts) -> Tensor:
+        """[streams, dim, codes] -> log-mel [streams, num_mels, frames]"""
+        for block in self._decoder.code_blocks:
+            x = block.advance(x, pasts)  # type: ignore[operator]
+        x = self._decoder.to_frames(x)
+        for block in self._decoder.frame_blocks:
+            x = block.advance(x, pasts)  # type: ignore[operator]
+        return self._decoder.finish(x)
 
 
 CHUNK_CODES = (6, 8, 10)
@@ -289,7 +267,7 @@ class NanoCodec:
     def __init__(
         self, fsq: NanoFsq, vocoder: ChunkVocoder, device: torch.device, *, max_together: int = 1
     ) -> None:
-        self._fsq, self._vocoder, self._device = fsq, vocoder, device
+        self._fsq, self.vocoder, self._device = fsq, vocoder, device
         self._decoder = StreamedDecoder(fsq.decoder, device)
         self._lane = open_lane(device)
         mel = fsq.config.mel
@@ -315,38 +293,28 @@ class NanoCodec:
                 f"voice {voice!r} is unknown; choose one of {', '.join(self.voices)}."
             )
         with on_lane(self._lane):
-            return NanoStream(self, NanoState((), 0, self._decoder.start, self._vocoder.open()))
+            return NanoStream(self, NanoState((), 0, self._decoder.start, self.vocoder.open()))
 
     @torch.inference_mode()
     def push_together(self, work: Sequence[Push]) -> list[np.ndarray]:
         """See `SpeechCodec`; raises ParameterError for a code out of range."""
         check_codes(work, self.num_codes)
         states: list[NanoState] = [push.stream.state.with_codes(push.codes) for push in work]
-        mels: list[list[Tensor]] = [[] for _ in work]
-
-        def take(members: Sequence[int], made: tuple[Tensor, list[Past]], held_back: int) -> None:
-            for i, mel, past in zip(members, *made, strict=True):
-                mels[i].append(mel)
-                states[i] = NanoState((), held_back, past, states[i].vocoder)
-
         with on_lane(self._lane):
-            ready = [
-                i
-                for i, push in enumerate(work)
-                if states[i].waiting and (push.is_last or self.lacking_codes(states[i]) <= 0)
-            ]
-            for members in _alike(ready, lambda i: (len(states[i].waiting), states[i].phase)):
-                codes = torch.tensor([states[i].waiting for i in members], device=self._device)
-                points = points_of_codes(codes, self._fsq.config.levels)
-                pasts = [states[i].past for i in members]
-                take(members, self._decoder.decode(pasts, points), LOOK_AHEAD_CODES)
-            ending = [i for i, push in enumerate(work) if push.is_last and states[i].held_back]
-            for members in _alike(ending, lambda i: states[i].phase):
-                take(members, self._decoder.flush([states[i].past for i in members]), 0)
-            spoken = self._vocoder.speak(
+            due = [i for i, push in enumerate(work) if self._is_due(states[i], push.is_last)]
+            decoded = run_alike(
+                [(states[i], work[i].is_last) for i in due],
+                lambda one: (len(one[0].waiting), one[0].held_back, one[1]),
+                self._decode,
+            )
+            mels = [self._no_mel] * len(work)
+            for i, (mel, kept) in zip(due, decoded, strict=True):
+                mels[i] = mel
+                states[i] = NanoState((), LOOK_AHEAD_CODES, kept, states[i].vocoder)
+            spoken = self.vocoder.speak(
                 [
-                    Window(state.vocoder, torch.cat(parts or [self._no_mel], 1), push.is_last)
-                    for push, state, parts in zip(work, states, mels, strict=True)
+                    Window(state.vocoder, mel, push.is_last)
+                    for push, state, mel in zip(work, states, mels, strict=True)
                 ]
             )
             samples = on_host([wave for wave, _ in spoken])
@@ -354,31 +322,36 @@ class NanoCodec:
             push.stream.state = state._replace(vocoder=vocoder)
         return samples
 
+    def _is_due(self, state: NanoState, is_last: bool) -> bool:
+        codes = len(state.waiting)
+        return codes + state.held_back > 0 if is_last else codes > 0 >= self.lacking_codes(state)
+
+    def _decode(self, alike: Sequence[tuple[NanoState, bool]]) -> Iterable[tuple[Tensor, Kept]]:
+        states, (_, is_last) = [state for state, _ in alike], alike[0]
+        codes = torch.tensor([s.waiting for s in states], dtype=torch.int64, device=self._device)
+        points = points_of_codes(codes, self._fsq.config.levels)
+        return zip(*self._decoder.decode([s.kept for s in states], points, is_last=is_last))
+
     def lacking_codes(self, state: NanoState) -> int:
         """How many more complete a chunk of the vocoder."""
-        frames = self._vocoder.missing_frames(state.vocoder)
+        frames = self.vocoder.missing_frames(state.vocoder)
         codes = -(-frames // self._fsq.config.frames_per_code)
         return codes + LOOK_AHEAD_CODES - state.held_back - len(state.waiting)
 
 
 class NanoState(NamedTuple):
     """A reply: codes that wait until they complete a chunk of the vocoder, since one run of the
-    decoder over many costs as much as over one; the last code that the decoder took, which is held
-    back in it until its look-ahead is known; and the states of both networks. A value: what it
-    holds is replaced, never written to."""
+    decoder over many costs as much as over one; how many codes that the decoder took it holds back
+    until their look-ahead is known; and the states of both networks. A value: what it holds is
+    replaced, never written to."""
 
     waiting: tuple[int, ...]
     held_back: int
-    past: Past
+    kept: Kept
     vocoder: Any
 
     def with_codes(self, codes: Sequence[int]) -> NanoState:
         return self._replace(waiting=(*self.waiting, *codes))
-
-    @property
-    def phase(self) -> tuple[int, ...]:
-        """Streams of one phase can be decoded together when they get equally many codes."""
-        return tuple(past.shape[-1] for past in self.past)
 
 
 class NanoStream:
@@ -387,17 +360,9 @@ class NanoStream:
     def __init__(self, codec: NanoCodec, state: NanoState) -> None:
         self._codec, self.state = codec, state
 
-    def push(self, codes: Sequence[int]) -> np.ndarray:
-        """Codes -> the samples float32 [n] that became final; raises ParameterError."""
-        return self._codec.push_together([Push(self, codes)])[0]
-
-    def flush(self) -> np.ndarray:
-        """-> the remaining samples; the stream is over."""
-        return self._codec.push_together([Push(self, (), is_last=True)])[0]
-
     def saved(self) -> tuple[Any, ...] | None:
         """See `MovableStream`; on a GPU the codes are soon run again."""
-        return _plain(self.state) if self.state.past[0].device.type == "cpu" else None
+        return _plain(self.state) if self.state.kept[0].device.type == "cpu" else None
 
     def restore(self, saved: tuple[Any, ...]) -> None:
         """See `MovableStream`."""
@@ -430,13 +395,6 @@ def _tensors(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_tensors, value))
     return torch.tensor(value) if isinstance(value, np.ndarray) else value
-
-
-def _alike(members: Iterable[int], key: Callable[[int], Hashable]) -> list[list[int]]:
-    groups: dict[Hashable, list[int]] = {}
-    for member in members:
-        groups.setdefault(key(member), []).append(member)
-    return list(groups.values())
 
 
 def load_nano_codec(

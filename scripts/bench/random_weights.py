@@ -41,7 +41,7 @@ from moss_engine.codec.nano import FsqConfig, NanoCodec, NanoFsq
 from moss_engine.codec.vocoder.bigvgan import build_generator
 from moss_engine.codec.vocoder.cuda import FusedGenerator
 from moss_engine.codec.vocoder.hift.weights import HiftConfig, hift_shapes, pack_hift
-from moss_engine.codec.vocoder.make import chunk_plan, window_vocoder
+from moss_engine.codec.vocoder.make import window_vocoder
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.engine.sequence import Segment
@@ -193,8 +193,8 @@ def stand_in_codec(device: torch.device, max_together: int = 16) -> NanoCodec:
         generator = FusedGenerator(generator)
     together = max_together if device.type == "cuda" else 1
     chunks = tuple(codes * fsq.config.frames_per_code for codes in (5, 10, 20))
-    plan = chunk_plan(chunks, CONTEXT_FRAMES, device)
-    vocoder = window_vocoder(generator, fsq.config.mel, plan, device, together)
+    mel = fsq.config.mel
+    vocoder = window_vocoder(generator, mel, chunks, CONTEXT_FRAMES, device, together)
     return NanoCodec(fsq, vocoder, device, max_together=together)
 
 

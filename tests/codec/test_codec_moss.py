@@ -13,13 +13,14 @@ import torch
 
 from moss_engine.api.errors import CheckpointError, ConfigError, MelSpecError, ParameterError
 from moss_engine.audio.pcm import read_wav, write_wav
-from moss_engine.codec.base import Push, samples_per_code
+from moss_engine.codec.base import samples_per_code
 from moss_engine.codec.load import load_codec
-from moss_engine.codec.moss.codec import MossCodec, MossStream
+from moss_engine.codec.moss.codec import MossCodec
 from moss_engine.codec.moss.load import FLOW_CHUNK, HIFT
 from moss_engine.codec.moss.voice import Voice
 from moss_engine.config import NANO_CHECKPOINT
 from scripts.revoice import main as revoice
+from tests.codec.speaking import push, some_codes, spoken
 from tests.fixtures.make_tiny_codec import make_tiny_codec
 from tests.fixtures.make_tiny_moss import VOICE, make_tiny_codec_folder
 
@@ -39,120 +40,32 @@ def codec(folder: Path) -> MossCodec:
     return codec
 
 
-def random_codes(count: int, seed: int = 0) -> list[int]:
-    return np.random.RandomState(seed).randint(0, 64, count).tolist()
-
-
-def spoken(stream: MossStream, codes: list[int], sizes: list[int]) -> np.ndarray:
-    waves, at = [], 0
-    for size in sizes:
-        waves.append(stream.push(codes[at : at + size]))
-        at += size
-    return np.concatenate([*waves, stream.push(codes[at:]), stream.flush()])
-
-
 def test_sound_begins_after_eight_codes_and_goes_on_in_fives(codec):
     assert samples_per_code(codec) == 1920 and codec.sample_rate_hz == 24_000
-    stream, codes, heard = codec.open_stream(), iter(random_codes(40)), []
+    stream, codes, heard = codec.open_stream(), iter(some_codes(40)), []
     assert stream.lasting_codes == 13  # those of the first two chunks
     assert [stream.places(count) for count in (8, 12, 13)] == [2, 2, 3]  # beside the voice's last
     for _ in range(5):
         asked = stream.missing_codes
-        heard.append((asked, len(stream.push([next(codes) for _ in range(asked)]))))
+        heard.append((asked, len(push(codec, stream, [next(codes) for _ in range(asked)]))))
         assert (stream.lasting_codes, stream.places(5)) == (5, 1)
     # the voice's own last chunk looks 3 codes into the reply; 12 of 20 frames are held back
     assert heard == [(8, 8 * 480), (5, 9600), (5, 9600), (5, 9600), (5, 9600)]
-    assert len(stream.push([next(codes) for _ in range(4)])) == 0
+    assert len(push(codec, stream, [next(codes) for _ in range(4)])) == 0
     assert stream.missing_codes == 1
-
-
-@pytest.mark.parametrize("count", [1, 7, 8, 13])
-def test_every_code_becomes_80_ms(codec, count):
-    stream = codec.open_stream()
-    wave = spoken(stream, random_codes(count), [])
-    assert wave.dtype == np.float32 and len(wave) == 1920 * count
-    assert np.isfinite(wave).all() and np.abs(wave).max() <= 0.99 and wave.std() > 0
-
-
-def test_the_same_codes_sound_the_same_in_any_pieces(codec):
-    codes = random_codes(31, seed=4)
-    ones = spoken(codec.open_stream(), codes, [1] * 31)
-    assert np.array_equal(ones, spoken(codec.open_stream(VOICE), codes, [1] * 31))
-    for sizes in ([8, 5, 5], [3, 20], [31]):
-        assert np.allclose(spoken(codec.open_stream(), codes, sizes), ones, atol=1e-5)
-    going, ending = codec.open_stream(), codec.open_stream()
-    pieces = [ending.push(codes[:28]), going.push(codes[:8])]
-    work = [Push(ending, codes[28:], is_last=True), Push(going, codes[8:13])]
-    pieces += codec.push_together(work)
-    assert np.allclose(np.concatenate(pieces[::2]), ones, atol=1e-5)
-    assert np.allclose(np.concatenate(pieces[1::2]), ones[: 28 * 480], atol=1e-5)
-
-
-def test_replies_together_are_replies_alone(codec):
-    replies = [random_codes(count, seed) for seed, count in enumerate((23, 18, 9))]
-    alone = [spoken(codec.open_stream(), codes, [8, 5, 5]) for codes in replies]
-    streams = [codec.open_stream() for _ in replies]
-    parts: list[list[np.ndarray]] = [[] for _ in replies]
-    for at, size in ((0, 8), (8, 5), (13, 5), (18, 99)):
-        waves = codec.push_together(
-            [Push(s, codes[at : at + size]) for s, codes in zip(streams, replies, strict=True)]
-        )
-        for part, wave in zip(parts, waves, strict=True):
-            part.append(wave)
-    ends = codec.push_together([Push(stream, (), is_last=True) for stream in streams])
-    for part, wave, wanted in zip(parts, ends, alone, strict=True):
-        assert np.allclose(np.concatenate([*part, wave]), wanted, atol=1e-5)
-
-
-def test_a_failed_run_takes_no_codes(codec, monkeypatch):
-    codes = random_codes(28, seed=7)
-    wanted = spoken(codec.open_stream(), codes, [8, 10, 10])
-    streams = [codec.open_stream(), codec.open_stream()]
-    first = codec.push_together([Push(stream, codes[:8]) for stream in streams])
-    run, speak = codec._run, codec.vocoder.speak
-    for owner, name, calls in ((codec, "_run", 0), (codec, "_run", 1), (codec.vocoder, "speak", 0)):
-        left = [calls]
-
-        def failing(*args, left=left, real=run if name == "_run" else speak):
-            left[0] -= 1
-            if left[0] < 0:
-                raise RuntimeError("out of memory")
-            return real(*args)
-
-        monkeypatch.setattr(owner, name, failing)
-        with pytest.raises(RuntimeError):
-            codec.push_together([Push(stream, codes[8:18]) for stream in streams])
-        monkeypatch.undo()
-    second = codec.push_together([Push(stream, codes[8:18]) for stream in streams])
-    for stream, *waves in zip(streams, first, second, strict=True):
-        wave = np.concatenate([*waves, stream.push(codes[18:]), stream.flush()])
-        assert np.allclose(wave, wanted, atol=1e-5)
-
-
-@pytest.mark.parametrize("code", [-1, 64])
-def test_a_code_that_the_codec_lacks_is_refused_before_anything_runs(codec, code):
-    stream, codes = codec.open_stream(), random_codes(8)
-    with pytest.raises(ParameterError, match=f"code {code} is none of .*; give codes from 0 to 63"):
-        stream.push([*codes[:5], code])
-    assert len(spoken(stream, codes, [])) == 8 * 1920
 
 
 def test_voices_come_and_go(codec):
     assert codec.voices == (VOICE,)
-    with pytest.raises(ParameterError, match="voice 'nobody' is unknown; choose one of tiny"):
-        codec.open_stream("nobody")
-    mine = Voice("mine", tuple(random_codes(5)), torch.randn(80, 20), torch.randn(192))
+    mine = Voice("mine", tuple(some_codes(5)), torch.randn(80, 20), torch.randn(192))
     codec.add_voice(mine)
     with pytest.raises(ParameterError, match=r"choose one of tiny\.$"):  # others' are secrets
         codec.open_stream("nobody")
-    codes = random_codes(8)
-    stream = codec.open_stream("mine")
-    assert not np.allclose(
-        spoken(stream, codes, []), spoken(codec.open_stream(VOICE), codes, []), atol=1e-3
-    )
+    codes = some_codes(8)
+    assert not np.allclose(spoken(codec, codes, voice="mine"), spoken(codec, codes, voice=VOICE))
     late = codec.open_stream("mine")
     codec.remove_voice("mine")
-    assert len(spoken(late, codes, [])) == 8 * 1920
+    assert len(push(codec, late, codes, is_last=True)) == 8 * 1920
     with pytest.raises(ParameterError):
         codec.open_stream("mine")
     codec.remove_voice(VOICE)
@@ -163,17 +76,6 @@ def test_speech_becomes_codes(codec):
     wave = np.random.RandomState(1).standard_normal(44_100).astype(np.float32) * 0.1
     codes = codec.encode(wave, 44_100)
     assert len(codes) == 13 and all(0 <= code < codec.num_codes for code in codes)
-
-
-def test_bigvgan_speaks_the_same_mel(folder, tmp_path):
-    make_tiny_codec(tmp_path)
-    codec = load_codec(folder, vocoder="bigvgan", vocoder_folder=tmp_path / "vocoder")
-    assert isinstance(codec, MossCodec)
-    codes = random_codes(33)
-    ones = spoken(codec.open_stream(), codes, [1] * 33)
-    assert len(ones) == 33 * 1920
-    assert np.allclose(spoken(codec.open_stream(), codes, [11, 11]), ones, atol=1e-5)
-    assert not np.allclose(spoken(load_codec(folder).open_stream(), codes, []), ones, atol=1e-3)
 
 
 def test_a_bigvgan_of_another_mel_is_refused_with_both(folder, tmp_path):
@@ -211,10 +113,10 @@ def test_what_is_missing_is_said(folder, tmp_path):
 
 
 def test_sixteen_bits_are_an_option(folder, codec):
-    codes = random_codes(13)
-    wave = spoken(load_codec(folder, dtype="bfloat16").open_stream(), codes, [])
+    codes = some_codes(13)
+    wave = spoken(load_codec(folder, dtype="bfloat16"), codes)
     assert len(wave) == 13 * 1920 and np.isfinite(wave).all()
-    assert not np.array_equal(wave, spoken(codec.open_stream(), codes, []))
+    assert not np.array_equal(wave, spoken(codec, codes))
 
 
 def test_a_recording_is_said_again(folder, tmp_path, capsys):

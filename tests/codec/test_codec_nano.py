@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,13 +15,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch.nn.functional import pad
 
-from moss_engine.api.errors import (
-    CheckpointError,
-    MelSpecError,
-    ParameterError,
-    UnsupportedModeError,
-)
-from moss_engine.codec.base import Push
+from moss_engine.api.errors import CheckpointError, MelSpecError, UnsupportedModeError
 from moss_engine.codec.load import load_codec
 from moss_engine.codec.mel import LOG_FLOOR
 from moss_engine.codec.nano import CPU_CHUNK_CODES as CHUNK_CODES
@@ -33,8 +26,9 @@ from moss_engine.codec.nano import (
     load_nano_codec,
     points_of_codes,
 )
+from moss_engine.codec.vocoder.bigvgan import support_frames
 from moss_engine.codec.vocoder.make import load_vocoder
-from moss_engine.codec.vocoder.stream import WindowVocoder, support_frames
+from tests.codec.speaking import push, some_codes, spoken
 from tests.fixtures.make_tiny_codec import TINY_VOCODER, make_tiny_codec, save_vocoder
 
 LEVELS = (8, 5, 3)
@@ -65,10 +59,6 @@ def codec(folder) -> NanoCodec:
         return load_nano_codec(folder / "codec", folder / "vocoder")
 
 
-def some_codes(count: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(0, 64, count).tolist()
-
-
 @torch.inference_mode()
 def whole(folder: Path, codes: list[int]) -> np.ndarray:
     """The codes through both networks at once, with silence around the mel."""
@@ -77,26 +67,12 @@ def whole(folder: Path, codes: list[int]) -> np.ndarray:
     return generator(mel)[0, 0, SUPPORT * HOP : -SUPPORT * HOP].numpy()
 
 
-def speak(codec: NanoCodec, pieces: list[list[int]]) -> np.ndarray:
-    stream = codec.open_stream()
-    return np.concatenate([*(stream.push(piece) for piece in pieces), stream.flush()])
-
-
-def with_windows(codec: NanoCodec, lengths: tuple[int, ...], generator=None) -> NanoCodec:
-    """The codec with windows of these lengths alone, and with another generator."""
-    vocoder = codec._vocoder
-    plan = replace(vocoder.plan, lengths=lengths)
-    device = torch.device("cpu")
-    window = WindowVocoder(generator or vocoder.generator, vocoder.mel, plan, device)
-    return NanoCodec(codec._fsq, window, device)
-
-
 @settings(max_examples=5, deadline=None)
 @given(lengths=st.lists(st.integers(0, 12), min_size=1, max_size=6), seed=st.integers(0, 9))
 def test_any_pieces_give_the_samples_of_the_whole(folder, codec, lengths, seed):
     codes = some_codes(sum(lengths), seed)
     starts = np.cumsum([0, *lengths])
-    wave = speak(codec, [codes[a:b] for a, b in pairwise(starts)])
+    wave = spoken(codec, *(codes[a:b] for a, b in pairwise(starts)))
     assert wave.dtype == np.float32 and len(wave) == 960 * len(codes)
     if codes:
         expected = whole(folder, codes)
@@ -106,7 +82,7 @@ def test_any_pieces_give_the_samples_of_the_whole(folder, codec, lengths, seed):
 def test_samples_come_chunk_by_chunk(codec):
     stream, sizes = codec.open_stream(), []
     for code in some_codes(2 * sum(CHUNK_CODES)):
-        sizes.append(len(stream.push([code])) // 960)
+        sizes.append(len(push(codec, stream, [code])) // 960)
     given_out = [size for size in sizes if size]
     assert given_out[: len(CHUNK_CODES)] == list(CHUNK_CODES)
     assert set(given_out[len(CHUNK_CODES) :]) == {CHUNK_CODES[-1]}
@@ -116,60 +92,9 @@ def test_samples_come_chunk_by_chunk(codec):
 
 def test_the_default_context_is_close_to_the_whole(folder):
     codes = some_codes(40)
-    wave = speak(load_nano_codec(folder / "codec", folder / "vocoder"), [codes])
+    wave = spoken(load_nano_codec(folder / "codec", folder / "vocoder"), codes)
     expected = whole(folder, codes)
     assert np.abs(wave - expected).max() < 2e-3 * np.abs(expected).max()
-
-
-@pytest.mark.parametrize("lengths", [(), (2 * SUPPORT + 14, 2 * SUPPORT + 33)])
-@settings(max_examples=3, deadline=None)
-@given(starts=st.lists(st.integers(0, 30), min_size=2, max_size=3), seed=st.integers(0, 9))
-def test_streams_spoken_together_sound_as_alone(codec, lengths, starts, seed):
-    """Whatever each has been given before. Products of other shapes round differently, hence not
-    bit by bit."""
-    crowd = with_windows(codec, lengths)
-    codes = [some_codes(start + 20, seed + i) for i, start in enumerate(starts)]
-    streams = [crowd.open_stream() for _ in starts]
-    asked = list(zip(streams, codes, starts, strict=True))
-    pieces = [[stream.push(c[:start])] for stream, c, start in asked]
-    for step in range(0, 20, 5):
-        work = [Push(stream, c[start + step :][:5], step == 15) for stream, c, start in asked]
-        work[0] = work[0]._replace(is_last=False)  # one of them ends behind its codes
-        for piece, samples in zip(pieces, crowd.push_together(work), strict=True):
-            piece.append(samples)
-    pieces[0].append(streams[0].flush())
-    for piece, c in zip(pieces, codes, strict=True):
-        alone = speak(codec, [c])
-        np.testing.assert_allclose(np.concatenate(piece), alone, atol=1e-5 * np.abs(alone).max())
-
-
-def test_nothing_is_taken_when_one_of_them_cannot_be_spoken(codec):
-    streams = [codec.open_stream() for _ in range(3)]
-    codes = [some_codes(30, seed) for seed in range(3)]
-    with pytest.raises(ParameterError, match="code 64 "):
-        codec.push_together([Push(s, [*c, 64]) for s, c in zip(streams, codes, strict=True)])
-    broken = with_windows(codec, (), no_generator)
-    with pytest.raises(RuntimeError, match="device lost"):
-        broken.push_together(list(map(Push, streams, codes)))
-    for stream, c in zip(streams, codes, strict=True):
-        np.testing.assert_array_equal(
-            np.concatenate([stream.push(c), stream.flush()]), speak(codec, [c])
-        )
-
-
-def no_generator(mel: torch.Tensor) -> torch.Tensor:
-    raise RuntimeError("device lost")
-
-
-def test_an_unknown_code_and_an_unknown_voice_are_refused_before_any_work(codec):
-    for code in (-1, 64):
-        stream = codec.open_stream()
-        with pytest.raises(ParameterError, match=f"code {code} "):
-            stream.push([1, code])
-        assert len(stream.flush()) == 0
-    with pytest.raises(ParameterError, match="choose one of nano"):
-        codec.open_stream("baritone")
-    assert codec.open_stream("nano") is not codec.open_stream()
 
 
 def test_a_recording_is_refused(codec):

@@ -16,6 +16,7 @@ from moss_engine.api.errors import CheckpointError, MissingPackageError
 from moss_engine.codec.base import Window
 from moss_engine.codec.load import load_codec
 from moss_engine.codec.mel import LOG_FLOOR
+from moss_engine.codec.streamed import Pasts
 from moss_engine.codec.vocoder.bigvgan import (
     build_generator,
     fold_activations,
@@ -30,15 +31,18 @@ from moss_engine.codec.vocoder.make import (
 )
 from moss_engine.codec.vocoder.source_bigvgan import EDGE, NOISE_SAMPLES, SourceBigVgan
 from moss_engine.codec.vocoder.source_filter import (
+    KNEE,
+    SILENT_FRAMES,
     SOURCE_DELAY,
     SOURCE_EDGE,
-    Pasts,
+    CachedVocoder,
     SourceFilter,
+    limited,
     pulses,
     wave_of,
 )
-from moss_engine.codec.vocoder.stream import KNEE, SILENT_FRAMES, CachedVocoder, limited
 from moss_engine.config import NANO_CHECKPOINT
+from tests.codec.speaking import spoken
 from tests.fixtures.make_tiny_codec import TINY_VOCODER, make_tiny_codec
 
 HOP = 480
@@ -73,8 +77,7 @@ def test_only_a_vocoder_that_uses_bigvgan_asks_for_it(monkeypatch):
     that installs it."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     import_bigvgan_module.cache_clear()
-    stream = load_codec(NANO_CHECKPOINT).open_stream()
-    assert len(stream.push(range(20))) > 0
+    assert len(spoken(load_codec(NANO_CHECKPOINT), range(20))) == 20 * 960
     with pytest.raises(MissingPackageError, match=r"pip install --no-deps bigvgan==2\.4\.1"):
         load_codec(NANO_CHECKPOINT, vocoder="bigvgan")
     monkeypatch.undo()
@@ -220,7 +223,7 @@ def test_a_codec_picks_the_vocoder_that_was_asked_for(tmp_path):
         place = tmp_path / "vocoder" / name
         save_source_vocoder(place, kind, SIZES[kind], 1.0, network, "float16")
     spoken = {
-        name: type(load_codec(tmp_path, vocoder=name)._vocoder.network)
+        name: type(load_codec(tmp_path, vocoder=name).vocoder.network)
         for name in ("auto", "source_filter", "bigvgan")
     }
     assert spoken == {"auto": SourceFilter, "source_filter": SourceFilter, "bigvgan": SourceBigVgan}
@@ -233,7 +236,7 @@ def test_the_built_in_vocoders_are_whole():
     """Both speak, without clipping, and begin in time."""
     codes = np.random.default_rng(0).integers(0, 4096, 40).tolist()
     for name, codes_needed in (("source_filter", 10), ("bigvgan", 12)):
-        stream = load_codec(NANO_CHECKPOINT, vocoder=name).open_stream()
-        assert stream.missing_codes == codes_needed
-        wave = np.concatenate([stream.push(codes), stream.flush()])
+        codec = load_codec(NANO_CHECKPOINT, vocoder=name)
+        assert codec.open_stream().missing_codes == codes_needed
+        wave = spoken(codec, codes)
         assert len(wave) == 40 * 960 and 0.01 < np.abs(wave).max() < 1

@@ -27,12 +27,6 @@ SAMPLES = 960
 class ToyStream:
     missing_codes = lasting_codes = 1
 
-    def push(self, codes: Sequence[int]) -> np.ndarray:
-        return np.repeat(np.float32(codes) / 100, SAMPLES)
-
-    def flush(self) -> np.ndarray:
-        return np.empty(0, np.float32)
-
     def places(self, num_codes: int) -> int:
         return 1
 
@@ -55,7 +49,7 @@ class ToyCodec:
         return ToyStream()
 
     def push_together(self, work: Sequence[Push]) -> list[np.ndarray]:
-        return [push.stream.push(push.codes) for push in work]
+        return [np.repeat(np.float32(push.codes) / 100, SAMPLES) for push in work]
 
 
 def load_toy(folder: Path, device: object, options: CodecOptions) -> ToyCodec:
@@ -91,7 +85,7 @@ def test_a_toy_codec_is_served(toy_folder, tiny_checkpoint, monkeypatch):
     (end,) = [event for event in events if isinstance(event, Finished)]
     codes = spoken_codes(end.rows, asyncio.run(service.describe()).ids)
     wave = np.concatenate([event.samples for event in events if isinstance(event, AudioChunk)])
-    assert len(codes) > 0 and np.array_equal(wave, ToyStream().push(codes))
+    assert len(codes) > 0 and np.array_equal(wave, np.repeat(np.float32(codes) / 100, SAMPLES))
 
 
 def test_its_loader_is_given_the_options(toy_folder, monkeypatch):

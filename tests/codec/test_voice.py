@@ -33,6 +33,7 @@ from moss_engine.codec.moss.voice import (
 from moss_engine.codec.moss.whisper import load_whisper_vq
 from moss_engine.codec.resample import resample
 from scripts import voice as command
+from tests.codec.speaking import spoken
 from tests.fixtures.golden.make_speech import sound
 from tests.fixtures.make_tiny_moss import make_tiny_codec_folder, make_tiny_encoder, speaker_matrix
 
@@ -168,9 +169,8 @@ def test_a_voice_that_was_made_speaks(tmp_path):
     command.main(["make", str(tmp_path / "sample.flac"), "Anna", *where])
     codec = load_codec(tmp_path / "codec")
     assert set(codec.voices) == {"Anna", "tiny"}
-    streams = [codec.open_stream(name) for name in ("Anna", "tiny")]
-    spoken = [np.concatenate([stream.push(range(10)), stream.flush()]) for stream in streams]
-    assert all(len(samples) == 10 * 1920 for samples in spoken) and not np.allclose(*spoken)
+    waves = [spoken(codec, range(10), voice=name) for name in ("Anna", "tiny")]
+    assert all(len(samples) == 10 * 1920 for samples in waves) and not np.allclose(*waves)
 
 
 @pytest.mark.parametrize(

@@ -210,14 +210,6 @@ class MossStream:
         self.last_mels: tuple[Tensor, ...] = ()
         self.state: Any = codec.vocoder.open()
 
-    def push(self, codes: Sequence[int]) -> np.ndarray:
-        """Codes -> the samples float32 [n] that became final; raises ParameterError."""
-        return self._codec.push_together([Push(self, codes)])[0]
-
-    def flush(self) -> np.ndarray:
-        """-> the remaining samples; the stream is over."""
-        return self._codec.push_together([Push(self, (), is_last=True)])[0]
-
     @property
     def _needed(self) -> int:
         """Codes that the next run wants: a chunk and what it looks ahead to, and at first the

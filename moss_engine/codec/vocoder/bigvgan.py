@@ -1,5 +1,5 @@
 """BigVGAN generators: the class of the `bigvgan` package, built from a config of the published
-form.
+form, and run as streams on windows of the mel.
 
 The package's `__init__` and helpers import plotting, training and download libraries that the
 generator never calls. They are not needed here: the generator's own modules are imported alone, and
@@ -16,18 +16,19 @@ import importlib.util
 import math
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv1d, conv_transpose1d
 
 from moss_engine.api.errors import CheckpointError, MissingPackageError
-from moss_engine.codec.base import MelSpec
+from moss_engine.codec.base import MelSpec, Window, run_alike
 from moss_engine.codec.files import unusable
+from moss_engine.codec.mel import LOG_FLOOR
 
 INSTALL = "pip install --no-deps bigvgan==2.4.1"
 _UNUSED_MODULES = (
@@ -228,3 +229,133 @@ def fold_activations(network: nn.Module) -> None:
             setattr(network, name, FoldedActivation(child))
         else:
             fold_activations(child)
+
+
+ACTIVATION_REACH = 5
+Generator = Callable[[Tensor], Tensor]
+"""log-mel [batch, num_mels, frames] -> [batch, 1, frames * hop_size]"""
+
+
+def support_frames(config: Mapping[str, Any]) -> int:
+    """Frames on either side of a frame that can change its samples, for a BigVGAN config.
+
+    Composed backwards from the output through every layer's reach: 3 samples for the outer
+    convolutions, ACTIVATION_REACH for an anti-aliased activation, the longest residual block of
+    each stage, the transposed kernels.
+    """
+    first, last = 0, config["hop_size"] - 1
+    first, last = first - 3 - ACTIVATION_REACH, last + 3 + ACTIVATION_REACH
+    blocks = zip(config["resblock_kernel_sizes"], config["resblock_dilation_sizes"], strict=True)
+    reach = max(_block_reach(config["resblock"], kernel, dilations) for kernel, dilations in blocks)
+    stages = zip(config["upsample_rates"], config["upsample_kernel_sizes"], strict=True)
+    for rate, kernel in reversed(list(stages)):
+        first, last = first - reach, last + reach
+        padding = (kernel - rate) // 2
+        first, last = -((kernel - 1 - padding - first) // rate), (last + padding) // rate
+    return max(3 - first, last + 3)
+
+
+def context_frames(config: Mapping[str, Any], share: float) -> int:
+    """Whole frames of context that are `share` of the support."""
+    return math.ceil(share * support_frames(config) - 1e-9)
+
+
+def _block_reach(kind: str, kernel: int, dilations: list[int]) -> int:
+    reach = sum(ACTIVATION_REACH + (kernel - 1) // 2 * dilation for dilation in dilations)
+    if kind == "1":
+        reach += len(dilations) * (ACTIVATION_REACH + (kernel - 1) // 2)
+    return reach
+
+
+class WindowState(NamedTuple):
+    """A reply of a `WindowVocoder`: `mel` [num_mels, frames] holds the context and all that is not
+    final yet."""
+
+    mel: Tensor
+    num_chunks: int
+
+
+class WindowVocoder:
+    """Runs a non-causal generator on windows of the mel, each a chunk between `context` frames on
+    either side, and keeps their chunks. With `support_frames` of context these are, joined, the
+    samples of one run over the whole mel with silence around it; nothing is faded or scaled.
+
+    `chunk_frames` are the frames of each chunk in turn, the last one again and again. `lengths`,
+    ascending, are those that windows may have, where that is restricted: each window is the
+    shortest that will do, filled up with more context on the left, so that few shapes occur and
+    windows of many streams run together.
+    """
+
+    def __init__(
+        self,
+        generator: Generator,
+        mel: MelSpec,
+        chunk_frames: tuple[int, ...],
+        context: int,
+        lengths: tuple[int, ...],
+        device: torch.device,
+    ) -> None:
+        assert min(chunk_frames) > 0, "a chunk needs frames"
+        assert not lengths or max(chunk_frames) + 2 * context <= lengths[-1], (
+            "no window is long enough for a chunk"
+        )
+        self.generator, self.mel, self.lengths = generator, mel, lengths
+        self.chunk_frames, self.context = chunk_frames, context
+        self._past_frames = lengths[-1] - context if lengths else context
+        self._before, self._after = (
+            torch.full((mel.num_mels, frames), LOG_FLOOR, device=device)
+            for frames in (self._past_frames, context)
+        )
+        self._none = torch.empty(0, device=device)
+
+    def open(self) -> WindowState:
+        """See `MelVocoder`."""
+        return WindowState(self._before, 0)
+
+    def missing_frames(self, state: WindowState) -> int:
+        """See `ChunkVocoder`."""
+        return self._chunk(state) - self._ready(state)
+
+    @torch.inference_mode()
+    def speak(self, windows: Sequence[Window]) -> list[tuple[Tensor, WindowState]]:
+        """See `MelVocoder`: every complete chunk, windows of one length in one run."""
+        states = [
+            state._replace(mel=torch.cat([state.mel, mel, *[self._after] * is_last], 1))
+            for state, mel, is_last in windows
+        ]
+        done = [[self._none] for _ in windows]
+        hop = self.mel.hop_size
+        while due := {
+            i: frames
+            for i, one in enumerate(windows)
+            if (frames := self._due(states[i], is_last=one.is_last))
+        }:
+            mels = [self._window(states[i].mel, frames) for i, frames in due.items()]
+            waves = run_alike(
+                mels, lambda mel: mel.shape[1], lambda alike: self.generator(torch.stack(alike))
+            )
+            for (i, frames), wave in zip(due.items(), waves, strict=True):
+                end = wave.shape[1] - self.context * hop
+                done[i].append(wave[0, end - frames * hop : end])
+                mel, num_chunks = states[i]
+                states[i] = WindowState(mel[:, frames:], num_chunks + 1)
+        return list(zip(map(torch.cat, done), states, strict=True))
+
+    def _chunk(self, state: WindowState) -> int:
+        return self.chunk_frames[min(state.num_chunks, len(self.chunk_frames) - 1)]
+
+    def _ready(self, state: WindowState) -> int:
+        """Frames with all their context."""
+        return state.mel.shape[1] - self._past_frames - self.context
+
+    def _due(self, state: WindowState, *, is_last: bool) -> int:
+        """Frames of the next window, if any."""
+        ready, chunk = self._ready(state), self._chunk(state)
+        if not is_last:
+            return chunk if ready >= chunk else 0
+        return min(ready, self.lengths[-1] - 2 * self.context) if self.lengths else ready
+
+    def _window(self, mel: Tensor, frames: int) -> Tensor:
+        """[num_mels, window]: the next `frames` frames with their context"""
+        needed, end = frames + 2 * self.context, self._past_frames + frames + self.context
+        return mel[:, end - next((n for n in self.lengths if n >= needed), needed) : end]

@@ -11,25 +11,19 @@ import torch
 from torch import nn
 
 from moss_engine.api.errors import CheckpointError
-from moss_engine.codec.base import MOSS_MEL, MelSpec
+from moss_engine.codec.base import MOSS_MEL, ChunkVocoder, MelSpec
 from moss_engine.codec.files import CONFIG_NAME, filled, read_config, unusable, write
 from moss_engine.codec.vocoder.bigvgan import (
+    WindowVocoder,
     build_generator,
     check_config,
+    context_frames,
     fold_activations,
     mel_spec_of,
 )
 from moss_engine.codec.vocoder.cuda import CudaVocoder, FusedGenerator
 from moss_engine.codec.vocoder.source_bigvgan import SourceBigVgan
-from moss_engine.codec.vocoder.source_filter import SourceFilter
-from moss_engine.codec.vocoder.stream import (
-    CachedVocoder,
-    ChunkVocoder,
-    Network,
-    WindowPlan,
-    WindowVocoder,
-    context_frames,
-)
+from moss_engine.codec.vocoder.source_filter import CachedVocoder, Network, SourceFilter
 
 BIGVGAN_TYPE = "bigvgan"
 SOURCE_TYPES: dict[str, type[nn.Module]] = {
@@ -144,26 +138,28 @@ def make_vocoder(
         mel, chunks = MelSpec(**config["mel"]), (1,) if steady else chunk_frames
         return CachedVocoder(cast("Network", network), mel, config["gain"], chunks, device)
     context = context_frames(config, CONTEXT_SHARE)
-    plan = chunk_plan(chunk_frames, context, device)
-    if steady:
-        (frames,) = chunk_frames
-        first = frames - context % frames
-        plan = WindowPlan((first, frames), context, context, (2 * context + frames,))
-    return window_vocoder(network, mel_spec_of(config), plan, device, max_together)
-
-
-def chunk_plan(chunk_frames: tuple[int, ...], context: int, device: torch.device) -> WindowPlan:
-    """Windows of chunks with `context` frames on either side; on a GPU of two lengths."""
-    ends = {chunk_frames[0] + 2 * context, max(chunk_frames) + 2 * context}
-    lengths = tuple(sorted(ends)) if device.type == "cuda" else ()
-    return WindowPlan(chunk_frames, context, context, lengths)
+    mel = mel_spec_of(config)
+    return window_vocoder(network, mel, chunk_frames, context, device, max_together, steady=steady)
 
 
 def window_vocoder(
-    generator: Any, mel: MelSpec, plan: WindowPlan, device: torch.device, max_together: int
+    generator: Any,
+    mel: MelSpec,
+    chunk_frames: tuple[int, ...],
+    context: int,
+    device: torch.device,
+    max_together: int,
+    *,
+    steady: bool = False,
 ) -> WindowVocoder:
-    """A plain BigVGAN that is ready to run."""
-    if device.type != "cuda":
-        return WindowVocoder(generator, mel, plan, device)
-    run = CudaVocoder(generator, mel.num_mels, plan.lengths, max_together, device)
-    return WindowVocoder(run, mel, plan, device)
+    """See `make_vocoder`: a plain BigVGAN, with `context` frames on either side of a chunk; its
+    windows have two lengths at most on a GPU."""
+    on_gpu, lengths = device.type == "cuda", tuple[int, ...]()
+    if steady:
+        (frames,) = chunk_frames
+        chunk_frames, lengths = (frames - context % frames, frames), (2 * context + frames,)
+    elif on_gpu:
+        lengths = tuple(sorted({n + 2 * context for n in (chunk_frames[0], max(chunk_frames))}))
+    if on_gpu:
+        generator = CudaVocoder(generator, mel.num_mels, lengths, max_together, device)
+    return WindowVocoder(generator, mel, chunk_frames, context, lengths, device)

@@ -17,19 +17,18 @@ import torch
 from torch import Tensor, nn
 
 from moss_engine.codec.base import MOSS_MEL
-from moss_engine.codec.vocoder.bigvgan import import_bigvgan_module
+from moss_engine.codec.streamed import Pasts
+from moss_engine.codec.vocoder.bigvgan import ACTIVATION_REACH, import_bigvgan_module
 from moss_engine.codec.vocoder.source_filter import (
     KERNEL,
     OVERLAP,
     SOURCE_DELAY,
     Convolution,
-    Pasts,
     PitchNetwork,
     normal,
     spectra_of,
     wave_of,
 )
-from moss_engine.codec.vocoder.stream import ACTIVATION_REACH
 
 RATES, KERNELS = (5, 6), (15, 12)
 HOP = MOSS_MEL.hop_size // math.prod(RATES)

@@ -1,23 +1,21 @@
 """The source-filter generator: pulses at the pitch of a mel through a complex filter, plus a free
-complex spectrum; and the parts that it shares with `source_bigvgan`.
-
-A streamed network runs the same layers over every push, in the same order; each takes what it needs
-of its earlier inputs from `Pasts`. Nothing is written to: a push makes new tensors, so that the old
-ones still hold the stream as it was.
+complex spectrum; the parts that it shares with `source_bigvgan`; and what speaks with either.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from moss_engine.codec.base import MOSS_MEL
-from moss_engine.codec.convnext import Block
+from moss_engine.codec.base import MOSS_MEL, MelSpec, Window, run_alike
+from moss_engine.codec.mel import LOG_FLOOR
+from moss_engine.codec.streamed import Block, Kept, Pasts, Streamed
 
 OVERLAP = 4
 WINDOW_POWER = 1.5
@@ -46,41 +44,6 @@ def _window(size: int, device: torch.device) -> Tensor:
         return torch.hann_window(size, device=device)
 
 
-class Pasts:
-    """The kept tensors of one push, in the order of the layers; batched along their first axis."""
-
-    def __init__(self, kept: Sequence[Tensor] | None) -> None:
-        """None stands for zeros: a stream before its first push."""
-        self._old, self.kept = kept, list[Tensor]()
-
-    def _take(self, like: Tensor, shape: Sequence[int]) -> Tensor:
-        return like.new_zeros(shape) if self._old is None else self._old[len(self.kept)]
-
-    def joined(self, x: Tensor, count: int) -> Tensor:
-        """[..., n] -> [..., count + n], the last `count` inputs before them"""
-        x = torch.cat([self._take(x, [*x.shape[:-1], count]), x], -1)
-        self.kept.append(x[..., x.shape[-1] - count :])
-        return x
-
-    def delayed(self, x: Tensor, count: int) -> Tensor:
-        """[..., n] -> [..., n], those of `count` inputs earlier"""
-        return self.joined(x, count)[..., : x.shape[-1]]
-
-    def overlapped(self, x: Tensor, count: int) -> Tensor:
-        """[..., n + count] -> [..., n]; the last `count` are added to the next push's first."""
-        past = self._take(x, [*x.shape[:-1], count])
-        length = x.shape[-1] - count
-        total = x + pad(past, (0, length))
-        self.kept.append(total[..., length:])
-        return total[..., :length]
-
-    def summed(self, x: Tensor) -> Tensor:
-        """[..., n] -> [..., n]: the running sum, from the first push on"""
-        total = self._take(x, [*x.shape[:-1], 1]) + x.cumsum(-1)
-        self.kept.append(total[..., -1:])
-        return total
-
-
 KERNEL, MLP_RATIO = 7, 3
 FIRST_SCALE = 0.2
 MEL_MEAN, MEL_SCALE = -5.5, 3.0
@@ -105,7 +68,7 @@ def _block(width: int, look_ahead: int) -> Block:
 def _advanced(blocks: nn.Sequential, x: Tensor, pasts: Pasts) -> Tensor:
     """The next steps, as late as the blocks look ahead together."""
     for block in blocks:
-        x = block.forward_padded(pasts.joined(x, KERNEL - 1))  # type: ignore[operator]
+        x = block.advance(x, pasts)  # type: ignore[operator]
     return x
 
 
@@ -266,3 +229,111 @@ class SourceFilter(nn.Module):
         shaped = filters[:, inside] * (spectra_of(source, STEP) / STEP)
         cut = slice(SOURCE_EDGE, -SOURCE_EDGE)
         return wave_of(shaped, STEP)[:, cut], wave_of(free[:, inside], STEP)[:, cut]
+
+
+SILENT_FRAMES = 64
+"""Silence before a stream's first frame: longer than anything that a layer remembers."""
+RUN_FRAMES = 40
+"""Frames of one run: as many as keep the layers' tensors in a processor's cache."""
+KNEE = 0.8
+"""Samples beyond it are bent, so that none reaches 1."""
+
+
+class Network(Protocol):
+    """A generator that can be streamed; `delay` samples pass before a mel frame's first sample."""
+
+    delay: int
+
+    def advance(self, mel: Tensor, pasts: Pasts) -> Tensor: ...
+
+
+class CachedState(NamedTuple):
+    """A reply of a `CachedVocoder`: `kept` is what the layers know of it, `mel` [num_mels, frames]
+    what they do not know yet, `skipped` the samples that the delay still swallows."""
+
+    kept: Kept
+    mel: Tensor
+    num_chunks: int
+    skipped: int
+
+
+class CachedVocoder:
+    """Speaks replies with one network, `gain` times as loud as it was trained; every frame is
+    computed once.
+
+    Sound comes in chunks of `chunk_frames` frames, the last number again and again.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        mel: MelSpec,
+        gain: float,
+        chunk_frames: tuple[int, ...],
+        device: torch.device,
+    ) -> None:
+        self.network, self.mel = network, mel
+        self._chunk_frames, self._none = chunk_frames, torch.empty(0, device=device)
+
+        def advance(mel: Tensor, pasts: Pasts) -> Tensor:
+            return limited(network.advance(mel, pasts) * gain)
+
+        silence = torch.full((1, mel.num_mels, SILENT_FRAMES), LOG_FLOOR, device=device)
+        with torch.inference_mode():
+            network.advance(silence, pasts := Pasts(None))
+        self._streamed = Streamed(advance, tuple(pasts.kept), silence)
+
+    def open(self) -> CachedState:
+        """See `MelVocoder`."""
+        empty = self._none.expand(self.mel.num_mels, 0)
+        return CachedState(self._streamed.start, empty, 0, self.network.delay)
+
+    def missing_frames(self, state: CachedState) -> int:
+        """See `ChunkVocoder`."""
+        chunk = self._chunk_frames[min(state.num_chunks, len(self._chunk_frames) - 1)]
+        return chunk + -(-state.skipped // self.mel.hop_size) - state.mel.shape[1]
+
+    @torch.inference_mode()
+    def speak(self, windows: Sequence[Window]) -> list[tuple[Tensor, CachedState]]:
+        """See `MelVocoder`: all frames that wait, once they complete a chunk, those of equally many
+        together."""
+        delay, hop = self.network.delay, self.mel.hop_size
+        states: list[CachedState] = []
+        due, owed = list[int](), dict[int, int]()
+        for i, (state, mel, is_last) in enumerate(windows):
+            state = state._replace(mel=torch.cat([state.mel, mel], 1))
+            if is_last:
+                owed[i] = state.mel.shape[1] * hop + delay - state.skipped
+                state = state._replace(mel=pad(state.mel, (0, -(-delay // hop)), value=LOG_FLOOR))
+            if is_last or self.missing_frames(state) <= 0:
+                due.append(i)
+                state = state._replace(num_chunks=state.num_chunks + 1)
+            states.append(state)
+        done = [[self._none] for _ in windows]
+        while waiting := [i for i in due if states[i].mel.shape[1]]:
+            results = run_alike([states[i] for i in waiting], _next_frames, self._advance)
+            for i, (wave, state) in zip(waiting, results, strict=True):
+                done[i].append(wave)
+                states[i] = state
+        waves = [torch.cat(pieces)[: owed.get(i)] for i, pieces in enumerate(done)]
+        return list(zip(waves, states, strict=True))
+
+    def _advance(self, states: Sequence[CachedState]) -> Iterator[tuple[Tensor, CachedState]]:
+        """The next frames of states that have equally many: samples, and what follows each."""
+        count = _next_frames(states[0])
+        mel = torch.stack([state.mel[:, :count] for state in states])
+        waves, news = self._streamed(mel, [state.kept for state in states])
+        for wave, kept, (_, mel, num_chunks, skipped) in zip(waves, news, states, strict=True):
+            left = max(0, skipped - len(wave))
+            yield wave[skipped:], CachedState(kept, mel[:, count:], num_chunks, left)
+
+
+def _next_frames(state: CachedState) -> int:
+    return min(RUN_FRAMES, state.mel.shape[1])
+
+
+def limited(wave: Tensor) -> Tensor:
+    """Samples up to KNEE as they are, louder ones bent towards 1, each by itself."""
+    over = (wave.abs() - KNEE).clamp_min(0)
+    bent = KNEE + (1 - KNEE) * torch.tanh(over / (1 - KNEE))
+    return torch.where(over > 0, bent * wave.sign(), wave)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from moss_engine.codec.base import Window
+from moss_engine.codec.base import Window, run_alike
 from moss_engine.codec.vocoder.hift.network import HiftNetwork
 from moss_engine.codec.vocoder.hift.weights import HiftConfig, HiftWeights
 
@@ -169,15 +169,7 @@ class Hift:
     @torch.inference_mode()
     def speak(self, windows: Sequence[Window]) -> list[tuple[Tensor, HiftState]]:
         """-> for each, the samples [n] that are final now and the state that follows."""
-        shapes = list(map(_shape, windows))
-        done: dict[int, tuple[Tensor, HiftState]] = {}
-        for shape in sorted(set(shapes)):
-            members = [i for i, other in enumerate(shapes) if other == shape]
-            for i, result in zip(
-                members, self._together([windows[i] for i in members]), strict=True
-            ):
-                done[i] = result
-        return [done[i] for i in range(len(windows))]
+        return run_alike(windows, _shape, self._together)
 
     def _together(self, windows: Sequence[Window]) -> list[tuple[Tensor, HiftState]]:
         """Windows of one shape; the results are views, which live until the next window."""

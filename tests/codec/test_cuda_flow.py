@@ -16,9 +16,8 @@ from moss_engine.codec.base import Window  # noqa: E402
 from moss_engine.codec.moss.flow import cuda as cuda_flow  # noqa: E402
 from moss_engine.codec.moss.flow import network  # noqa: E402
 from moss_engine.codec.moss.flow.cuda import CudaFlow, encode, last_convolution, plan_of  # noqa: E402
-from moss_engine.codec.moss.flow.network import (  # noqa: E402  # noqa: E402
+from moss_engine.codec.moss.flow.network import (  # noqa: E402
     Chunk,
-    ChunkRows,
     FlowMemory,
     FlowVoice,
     encode_chunk,
@@ -109,7 +108,12 @@ def test_one_step_of_the_estimator_and_its_memory(monkeypatch, weight_bytes, til
     given = cuda_flow._Inputs.empty(weights, 2, CODES)
     given.meta.copy_(meta_of(fused, given.anchor))
     with torch.inference_mode():
-        moves = velocity(weights, ChunkRows(plain, 4), inputs, 4)
+        moves = torch.cat(
+            [
+                velocity(weights, memory, rows, 4)
+                for memory, rows in zip(plain, inputs.split(2), strict=True)
+            ]
+        )
         wanted = inputs[::2, :, :80] + 0.5 * (1.7 * moves[::2] - 0.7 * moves[1::2])
         found = inputs.flatten(0, 1).clone()
         chunks = Chunks(given.anchor, given.meta, FRAMES)
@@ -139,7 +143,7 @@ def test_the_conformer_and_its_rings():
     with torch.inference_mode():
         before = torch.stack([memory.last_codes for memory in fused])
         found, after = encode(weights, anchor, meta, first, windows, before)
-        wanted = encode_chunk(weights, plain, windows)
+        wanted = torch.stack(list(map(encode_chunk, [weights] * 2, plain, windows)))
     assert relative_error(found, wanted) < CLOSE
     for mine, theirs, last in zip(fused, plain, after, strict=True):
         assert relative_error(last, theirs.next_codes) < CLOSE

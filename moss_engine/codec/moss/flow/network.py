@@ -11,8 +11,8 @@ A voice's prompt is run once; its memory is then only read. A reply adds a ring 
 heads. It has no positions: the order within a ring does not matter.
 
 The mel is that of one run over all codes, as long as a reply is no longer than the window that its
-memory keeps. All activations are [rows, frames, channels], a row being one stream with or one
-without conditions.
+memory keeps. One stream is run at a time. All activations of the estimator are [rows, frames,
+channels]; one row is with conditions and one without.
 """
 
 from __future__ import annotations
@@ -47,21 +47,16 @@ BRANCHES = 2
 class LayerRing:
     """Keys and values of one conformer, all blocks: [blocks, 2, slots, width].
 
-    Beside them the waves of every slot's position, [slots, width].
+    Beside them the waves of every slot's position, [slots, width]. A slot is of so many mel
+    `frames`.
     """
 
     rows: Tensor
     waves: Tensor
-
-    def seen(self, block: int, parts: Sequence[slice]) -> Tensor:
-        """Keys and values of one block in these slots: [2, n, width]."""
-        return torch.cat([self.rows[block, :, part] for part in parts], 1)
-
-    def seen_waves(self, parts: Sequence[slice]) -> Tensor:
-        """[n, width]"""
-        return torch.cat([self.waves[part] for part in parts])
+    frames: int
 
 
+TAPS = 3
 MOST_CHUNKS = 4
 """Chunks of one stream in a run: enough for a prompt's last and a reply's first two."""
 
@@ -93,11 +88,12 @@ class FlowMemory:
             return torch.zeros(shape, device=device, dtype=weights.dtype)
 
         self.notes = zeros(NUM_STEPS, layers, BRANCHES, frames, config.channels)
+        width = config.width
         self.low = LayerRing(
-            zeros(config.num_blocks, 2, codes, config.width), zeros(codes, config.width)
+            zeros(config.num_blocks, 2, codes, width), zeros(codes, width), config.ratio
         )
         self.high = LayerRing(
-            zeros(config.num_up_blocks, 2, frames, config.width), zeros(frames, config.width)
+            zeros(config.num_up_blocks, 2, frames, width), zeros(frames, width), 1
         )
         if prompt is None:
             inputs = max(config.input_channels, 2 * config.channels)
@@ -145,6 +141,24 @@ class FlowMemory:
         self.frames += codes * self.config.ratio
         self.parity = 1 - self.parity
 
+    def window(self, step: int, layer: int, x: Tensor) -> Tensor:
+        """[rows, frames, inputs] of the next chunk -> [rows, frames, 3 * inputs]: with two
+        predecessors. Layers of either kind are numbered in the order they run."""
+        size, frames = x.shape[-1], x.shape[1]
+        x = torch.cat([self.tails[self.parity, step, layer, :, :, :size], x], 1)
+        self.tails[1 - self.parity, step, layer, :, :, :size] = x[:, 1 - TAPS :]
+        return torch.cat([x[:, i : i + frames] for i in range(TAPS)], -1)
+
+    def attend(self, step: int, layer: int, noted: Tensor, query: Tensor) -> Tensor:
+        """noted [rows, frames, channels], query [rows, frames * heads, channels] -> mixtures."""
+        notes, frames = self.notes[step, layer], noted.shape[1]
+        notes[:, self.slot : self.slot + frames] = noted
+        seen = [notes[:, part] for part in self.parts(frames)]
+        if self.prompt is not None:
+            seen.append(self.prompt.notes[step, layer])
+        rows = torch.cat(seen, 1)
+        return F.scaled_dot_product_attention(query, rows, rows, scale=1.0)
+
     @cached_property
     def addresses(self) -> tuple[int, ...]:
         """Of notes, tails, and rows and waves of both conformers, which stay where they are."""
@@ -162,25 +176,21 @@ LOOK_BACK = 2
 """Codes before a chunk that its look-ahead convolutions read again."""
 
 
-def encode_chunk(weights: FlowWeights, memories: Sequence[FlowMemory], windows: Tensor) -> Tensor:
-    """The next chunk of each stream: int64 [streams, 2 + chunk + look-ahead] -> mu.
-
-    mu is [streams, chunk * ratio, mels].
+def encode_chunk(weights: FlowWeights, memory: FlowMemory, window: Tensor) -> Tensor:
+    """The next chunk: int64 [2 + chunk + look-ahead] -> mu [chunk * ratio, mels].
 
     A window holds the two codes before the chunk, the chunk, and the codes behind it; -1 where
     there is none.
     """
-    encoder, ratio = weights.encoder, weights.config.ratio
-    x = embedded(weights, windows)
-    pasts = [_Past.of(memory, memory.low, ratio, x.shape[1]) for memory in memories]
-    x = _blocks_chunk(encoder.blocks, x, pasts, weights)
-    hidden = x
-    x = upsampled(weights, x, torch.stack([memory.last_codes for memory in memories]))
-    for memory, rows in zip(memories, hidden, strict=True):
-        memory.next_codes = torch.cat([memory.last_codes, rows])[-2:]
-    pasts = [_Past.of(memory, memory.high, 1, x.shape[1]) for memory in memories]
-    x = _blocks_chunk(encoder.up_blocks, x, pasts, weights)
-    return finished(weights, x)
+    encoder, prompt = weights.encoder, memory.prompt
+    x = embedded(weights, window[None])
+    known = None if prompt is None else prompt.low
+    x = _blocks_chunk(encoder.blocks, x, memory, memory.low, known, weights)
+    memory.next_codes = torch.cat([memory.last_codes, x[0]])[-2:]
+    x = upsampled(weights, x, memory.last_codes[None])
+    known = None if prompt is None else prompt.high
+    x = _blocks_chunk(encoder.up_blocks, x, memory, memory.high, known, weights)
+    return finished(weights, x)[0]
 
 
 def embedded(weights: FlowWeights, windows: Tensor) -> Tensor:
@@ -213,56 +223,34 @@ def finished(weights: FlowWeights, x: Tensor) -> Tensor:
     return linear(x.to(weights.dtype), weights.encoder.project).to(weights.noise.dtype)
 
 
-@dataclass(frozen=True)
-class _Past:
-    """One stream's view of one conformer: its ring and the prompt's, slots, first position."""
-
-    ring: LayerRing
-    prompt: LayerRing | None
-    own: slice
-    parts: tuple[slice, ...]
-    position: int
-
-    @staticmethod
-    def of(memory: FlowMemory, ring: LayerRing, ratio: int, count: int) -> _Past:
-        """`ratio` frames are one step."""
-        past = memory.prompt
-        prompt = None if past is None else past.low if ring is memory.low else past.high
-        slot, position = memory.slot // ratio, memory.position * memory.config.ratio // ratio
-        parts = tuple(
-            slice(part.start // ratio, part.stop and part.stop // ratio)
-            for part in memory.parts(count * ratio)
-        )
-        return _Past(ring, prompt, slice(slot, slot + count), parts, position)
-
-
 def _blocks_chunk(
-    blocks: Sequence[ConformerBlock], x: Tensor, pasts: Sequence[_Past], weights: FlowWeights
+    blocks: Sequence[ConformerBlock],
+    x: Tensor,
+    memory: FlowMemory,
+    ring: LayerRing,
+    prompt: LayerRing | None,
+    weights: FlowWeights,
 ) -> Tensor:
-    """[streams, n, width] -> the same; every stream's ring gets its new keys and values"""
-    everything = [slice(None)]
-    own, seen = [], []
-    for past in pasts:
-        positions = torch.arange(x.shape[1], device=x.device) + past.position
-        waves = waves_of(positions, weights.config.width, weights.noise.dtype)
-        past.ring.waves[past.own] = waves
-        known = past.ring.seen_waves(past.parts)
-        own.append(waves)
-        seen.append(
-            (known if past.prompt is None else torch.cat([past.prompt.waves, known])).to(
-                waves.dtype
-            )
-        )
+    """[1, n, width] -> the same; the ring gets the new keys and values"""
+    count, frames = x.shape[1], ring.frames
+    slot, position = memory.slot // frames, memory.position * memory.config.ratio // frames
+    own = slice(slot, slot + count)
+    parts = [
+        slice(part.start // frames, part.stop and part.stop // frames)
+        for part in memory.parts(count * frames)
+    ]
+    waves = waves_of(
+        torch.arange(count, device=x.device) + position, weights.config.width, weights.noise.dtype
+    )
+    ring.waves[own] = waves
+    before = [] if prompt is None else [prompt.waves]
+    seen = torch.cat([*before, *(ring.waves[part] for part in parts)]).to(waves.dtype)
     for i, block in enumerate(blocks):
         query, key, value = _projected(block, x, weights)
-        mixed = []
-        for n, past in enumerate(pasts):
-            past.ring.rows[i, 0, past.own], past.ring.rows[i, 1, past.own] = key[n], value[n]
-            rows = past.ring.seen(i, past.parts)
-            if past.prompt is not None:
-                rows = torch.cat([past.prompt.seen(i, everything), rows], 1)
-            mixed.append(_attended(block, query[n], rows[0], rows[1], own[n], seen[n]))
-        x = _fed(block, x + torch.stack(mixed), weights)
+        ring.rows[i, 0, own], ring.rows[i, 1, own] = key[0], value[0]
+        before = [] if prompt is None else [prompt.rows[i]]
+        keys, values = torch.cat([*before, *(ring.rows[i, :, part] for part in parts)], 1)
+        x = _fed(block, x + _attended(block, query[0], keys, values, waves, seen), weights)
     return x
 
 
@@ -324,33 +312,27 @@ def norm(x: Tensor, affine: Affine, eps: float) -> Tensor:
     )
 
 
-TAPS = 3
-
-
 def solve(
     weights: FlowWeights,
-    rows: Sequence[ChunkRows],
+    memory: FlowMemory,
     noise: Tensor,
     mu: Tensor,
     speaker: Tensor,
     condition: Tensor,
 ) -> Tensor:
-    """Euler steps from noise to the mel: all [streams, frames, mels], speaker [streams, mels].
-
-    `rows` has one view of the past for every step.
-    """
+    """Euler steps from noise to the mel: all [frames, mels], speaker [mels]."""
     guidance = weights.config.guidance
-    fixed = torch.cat([mu, speaker[:, None].expand_as(mu), condition], -1)
-    fixed = torch.stack([fixed, torch.zeros_like(fixed)], 1).flatten(0, 1)
+    fixed = torch.cat([mu, speaker.expand_as(mu), condition], -1)
+    fixed = torch.stack([fixed, torch.zeros_like(fixed)])
     x = noise
     for step in range(NUM_STEPS):
-        inputs = torch.cat([x.repeat_interleave(BRANCHES, 0), fixed], -1)
-        moves = velocity(weights, rows[step], inputs, step).unflatten(0, (-1, BRANCHES))
-        x = x + weights.strides[step] * ((1 + guidance) * moves[:, 0] - guidance * moves[:, 1])
+        inputs = torch.cat([x.expand(BRANCHES, -1, -1), fixed], -1)
+        with_conditions, without = velocity(weights, memory, inputs, step)
+        x = x + weights.strides[step] * ((1 + guidance) * with_conditions - guidance * without)
     return x
 
 
-def velocity(weights: FlowWeights, rows: ChunkRows, inputs: Tensor, step: int) -> Tensor:
+def velocity(weights: FlowWeights, memory: FlowMemory, inputs: Tensor, step: int) -> Tensor:
     """[rows, frames, input channels] -> [rows, frames, mels]"""
     estimator, dtype = weights.estimator, weights.dtype
     convolution = layer = 0
@@ -358,76 +340,41 @@ def velocity(weights: FlowWeights, rows: ChunkRows, inputs: Tensor, step: int) -
     for stage in estimator.stages:
         if stage is estimator.stages[-1]:
             x = torch.cat([x, skipped], -1)
-        x = _residual(stage, rows, convolution, x, step, dtype)
+        x = _residual(stage, memory, convolution, x, step, dtype)
         convolution += 2
         for transformer in stage.transformers:
-            x = _transformed(transformer, rows, layer, x, dtype)
+            x = _transformed(transformer, memory, layer, x, step, dtype)
             layer += 1
         if stage.after is not None:
             skipped = x
-            x = linear(rows.window(convolution, x.to(dtype)), stage.after).to(inputs.dtype)
+            x = linear(memory.window(step, convolution, x.to(dtype)), stage.after).to(inputs.dtype)
             convolution += 1
-    x = linear(rows.window(convolution, x.to(dtype)), estimator.final)
+    x = linear(memory.window(step, convolution, x.to(dtype)), estimator.final)
     x = F.mish(norm(x, estimator.final_norm, EPS))
     return linear(x.to(dtype), estimator.project).to(inputs.dtype)
 
 
 def _residual(
-    stage: Stage, rows: ChunkRows, convolution: int, x: Tensor, step: int, dtype: torch.dtype
+    stage: Stage, memory: FlowMemory, convolution: int, x: Tensor, step: int, dtype: torch.dtype
 ) -> Tensor:
-    hidden, straight = linear(rows.window(convolution, x.to(dtype)), stage.first).chunk(2, -1)
+    hidden, straight = linear(memory.window(step, convolution, x.to(dtype)), stage.first).chunk(
+        2, -1
+    )
     hidden = F.mish(norm(hidden, stage.first_norm, EPS)) + stage.time[step]
-    hidden = linear(rows.window(convolution + 1, hidden.to(dtype)), stage.second)
+    hidden = linear(memory.window(step, convolution + 1, hidden.to(dtype)), stage.second)
     return F.mish(norm(hidden, stage.second_norm, EPS)) + straight
 
 
 def _transformed(
-    block: Transformer, rows: ChunkRows, layer: int, x: Tensor, dtype: torch.dtype
+    block: Transformer, memory: FlowMemory, layer: int, x: Tensor, step: int, dtype: torch.dtype
 ) -> Tensor:
     channels = x.shape[-1]
     noted = norm(x, block.norm_attention, EPS).to(dtype)
     query = F.linear(noted, block.query).unflatten(-1, (-1, channels)).flatten(1, 2)
-    mixed = rows.attend(layer, noted, query).unflatten(1, (x.shape[1], -1)).flatten(2)
+    mixed = memory.attend(step, layer, noted, query).unflatten(1, (x.shape[1], -1)).flatten(2)
     x = x + linear(mixed, block.out)
     hidden = F.gelu(linear(norm(x, block.norm_ffn, EPS).to(dtype), block.first))
     return x + linear(hidden, block.second)
-
-
-class ChunkRows:
-    """Where the rows of a layer look back to: the next chunk of some streams, at one step; their
-    memories are read and written. Layers of both kinds are numbered in the order they run."""
-
-    def __init__(self, memories: Sequence[FlowMemory], step: int) -> None:
-        self._memories, self._step = memories, step
-
-    def window(self, layer: int, x: Tensor) -> Tensor:
-        """[rows, frames, inputs] -> [rows, frames, 3 * inputs]: with two predecessors."""
-        size, step = x.shape[-1], self._step
-        before = torch.cat([m.tails[m.parity, step, layer, :, :, :size] for m in self._memories])
-        x = torch.cat([before, x], 1)
-        for memory, rows in zip(self._memories, x.unflatten(0, (-1, BRANCHES)), strict=True):
-            memory.tails[1 - memory.parity, step, layer, :, :, :size] = rows[:, 1 - TAPS :]
-        return _side_by_side(x)
-
-    def attend(self, layer: int, noted: Tensor, query: Tensor) -> Tensor:
-        """noted [rows, frames, channels], query [rows, frames * heads, channels] -> mixtures."""
-        mixed, frames = [], noted.shape[1]
-        for n, memory in enumerate(self._memories):
-            own = slice(BRANCHES * n, BRANCHES * (n + 1))
-            notes, slot = memory.notes[self._step, layer], memory.slot
-            notes[:, slot : slot + frames] = noted[own]
-            seen = [notes[:, part] for part in memory.parts(frames)]
-            if memory.prompt is not None:
-                seen.append(memory.prompt.notes[self._step, layer])
-            seen = torch.cat(seen, 1)
-            mixed.append(F.scaled_dot_product_attention(query[own], seen, seen, scale=1.0))
-        return torch.cat(mixed)
-
-
-def _side_by_side(x: Tensor) -> Tensor:
-    """[rows, 2 + frames, inputs] -> [rows, frames, 3 * inputs]"""
-    frames = x.shape[1] - (TAPS - 1)
-    return torch.cat([x[:, i : i + frames] for i in range(TAPS)], -1)
 
 
 OUTSIDE = -1
@@ -493,21 +440,15 @@ def _next_mel(
     weights: FlowWeights, chunk: Chunk, window: tuple[int, ...], condition: Tensor | None
 ) -> Tensor:
     """[frames, mels] of one window"""
-    memory, ratio = chunk.memory, weights.config.ratio
-    mu = encode_chunk(weights, [memory], torch.tensor([window], device=weights.noise.device))
-    frames = mu.shape[1]
-    noise = noise_of(weights, memory.position * ratio, frames)[None]
-    condition = torch.zeros_like(mu) if condition is None else condition[None]
-    rows = [ChunkRows([memory], step) for step in range(NUM_STEPS)]
-    mel = solve(weights, rows, noise, mu, chunk.voice.speaker[None], condition)
-    memory.advance(frames // ratio)
-    return mel[0]
-
-
-def noise_of(weights: FlowWeights, first: int, frames: int) -> Tensor:
-    """[frames, mels] of the fixed noise, which begins anew every 300 s."""
-    at = torch.arange(first, first + frames, device=weights.noise.device) % NOISE_FRAMES
-    return weights.noise[at]
+    memory, device = chunk.memory, weights.noise.device
+    mu = encode_chunk(weights, memory, torch.tensor(window, device=device))
+    first, frames = memory.position * memory.config.ratio, len(mu)
+    # the fixed noise begins anew every 300 s
+    noise = weights.noise[torch.arange(first, first + frames, device=device) % NOISE_FRAMES]
+    condition = torch.zeros_like(mu) if condition is None else condition
+    mel = solve(weights, memory, noise, mu, chunk.voice.speaker, condition)
+    memory.advance(frames // memory.config.ratio)
+    return mel
 
 
 def prompt_memory(

@@ -277,45 +277,6 @@ LENGTHS = (13, 25, 38, 50, 63, 75, 100, 125)
 would keep memory that grows with the square of the length."""
 
 
-class EncoderGraphs:
-    """Runs `encode`, features float32 [1, bands, frames] -> codes int64 [1, codes], from graphs.
-
-    What was captured for a longer segment gives the same codes: the network is causal, and what is
-    padded lies behind. Any thread may call.
-    """
-
-    def __init__(
-        self,
-        encode: Callable[[Tensor], Tensor],
-        bands: int,
-        frames_per_code: int,
-        device: torch.device,
-    ) -> None:
-        self._frames_per_code = frames_per_code
-        self._lock = threading.Lock()
-        self._runs: dict[int, Callable[[Tensor], tuple[Tensor, ...]]] = {}
-        lane = torch.cuda.Stream(device) if device.type == "cuda" else None
-        pool = torch.cuda.graph_pool_handle() if lane else None
-        for frames in (length * frames_per_code for length in reversed(LENGTHS)):
-            # the longest first, which takes the most memory; on a CPU the network itself runs
-            self._runs[frames] = lambda features: (encode(features),)
-            if lane is not None:
-                features = torch.zeros(1, bands, frames, device=device)
-                with torch.inference_mode():
-                    self._runs[frames] = Graph(self._runs[frames], (features,), lane, pool)
-
-    @torch.inference_mode()
-    def __call__(self, features: Tensor) -> Tensor | None:
-        """Codes of one segment [1, bands, frames]; None where it is longer than every graph."""
-        frames = features.shape[2]
-        room = min((found for found in self._runs if found >= frames), default=None)
-        if room is None:
-            return None
-        with self._lock:
-            (codes,) = self._runs[room](pad(features, (0, room - frames)))
-        return codes[:, : frames // self._frames_per_code]
-
-
 CONV_STRIDE = 2
 PIECES_TOGETHER = 8
 """Pieces of 30 s of one batch."""
@@ -369,6 +330,10 @@ class Encoder(nn.Module):
         self.register_buffer("codebook", torch.empty(config.num_codes, config.d_model))
         self.register_buffer("codebook_square", torch.empty(config.num_codes))
 
+    def forward(self, features: Tensor) -> Tensor:
+        """float32 [segments, 128, frames] -> int64 [segments, frames / 8]"""
+        return self.codes(self.points(features))
+
     def points(self, features: Tensor) -> Tensor:
         """float32 [segments, 128, frames] -> queries float32 [segments, frames / 8, dim]."""
         dtype = self.conv1.weight.dtype
@@ -407,7 +372,8 @@ class WhisperVq:
 
     def __init__(self, encoder: Encoder, device: torch.device) -> None:
         self.network, self._device = encoder, device
-        self.graphs: EncoderGraphs | None = None
+        self._graphs: dict[int, Callable[[Tensor], tuple[Tensor, ...]]] = {}
+        self._one_at_a_time = threading.Lock()
         self.num_codes = encoder.config.num_codes
         self.samples_per_code = WHISPER_MEL.hop_size * CONV_STRIDE * encoder.config.steps_per_code
         """Of speech at 16 kHz."""
@@ -417,15 +383,19 @@ class WhisperVq:
         return [*self.network.parameters(), *self.network.buffers()]
 
     def capture(self) -> None:
-        """Run single segments from CUDA graphs from now on; on a GPU, before others use it."""
-        frames_per_code = self.samples_per_code // WHISPER_MEL.hop_size
-        bands, network = WHISPER_MEL.num_mels, self.network
-        self.graphs = EncoderGraphs(
-            lambda features: network.codes(network.points(features)),
-            bands,
-            frames_per_code,
-            self._device,
-        )
+        """Run single segments from CUDA graphs of LENGTHS from now on; on a GPU, before others use
+        it. A graph of a longer segment gives the same codes: the network is causal, and what is
+        filled up lies behind."""
+        on_gpu = self._device.type == "cuda"
+        lane = torch.cuda.Stream(self._device) if on_gpu else None
+        pool = torch.cuda.graph_pool_handle() if on_gpu else None
+        for length in reversed(LENGTHS):  # the longest first, which takes the most memory
+            frames = length * self.samples_per_code // WHISPER_MEL.hop_size
+            self._graphs[frames] = lambda features: (self.network(features),)
+            if lane is not None:  # else the network itself runs
+                features = torch.zeros(1, WHISPER_MEL.num_mels, frames, device=self._device)
+                with torch.inference_mode():
+                    self._graphs[frames] = Graph(self._graphs[frames], (features,), lane, pool)
 
     @torch.inference_mode()
     def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
@@ -455,8 +425,13 @@ class WhisperVq:
 
     def _run(self, features: Tensor) -> Tensor:
         """[pieces, 128, frames] -> int64 [pieces, codes]"""
-        codes = self.graphs(features) if self.graphs is not None and len(features) == 1 else None
-        return self.network.codes(self.network.points(features)) if codes is None else codes
+        pieces, _, frames = features.shape
+        room = min((found for found in self._graphs if found >= frames), default=None)
+        if pieces > 1 or room is None:
+            return self.network(features)
+        with self._one_at_a_time:
+            (codes,) = self._graphs[room](pad(features, (0, room - frames)))
+        return codes[:, : frames * WHISPER_MEL.hop_size // self.samples_per_code]
 
 
 def load_whisper_vq(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,14 +17,13 @@ from moss_engine.codec.files import CONFIG_NAME, filled, read_config, unusable, 
 from moss_engine.codec.vocoder.bigvgan import (
     WindowVocoder,
     build_generator,
-    check_config,
     context_frames,
     fold_activations,
     mel_spec_of,
 )
 from moss_engine.codec.vocoder.cuda import CudaVocoder, FusedGenerator
 from moss_engine.codec.vocoder.source_bigvgan import SourceBigVgan
-from moss_engine.codec.vocoder.source_filter import CachedVocoder, Network, SourceFilter
+from moss_engine.codec.vocoder.source_filter import CachedVocoder, SourceFilter
 
 BIGVGAN_TYPE = "bigvgan"
 SOURCE_TYPES: dict[str, type[nn.Module]] = {
@@ -35,11 +35,7 @@ TYPES = (BIGVGAN_TYPE, *SOURCE_TYPES)
 
 def vocoder_mel(folder: Path) -> MelSpec:
     """The mel that the folder's vocoder was trained on; CheckpointError for an unknown type."""
-    config = read_config(folder)
-    if config["type"] == BIGVGAN_TYPE:
-        return mel_spec_of(config)
-    check_source_config(config, folder)
-    return MelSpec(**config["mel"])
+    return _read(folder)[1]
 
 
 def load_vocoder(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, dict[str, Any]]:
@@ -48,24 +44,21 @@ def load_vocoder(folder: Path, device: torch.device | str = "cpu") -> tuple[Any,
     On a GPU a plain BigVGAN is a `FusedGenerator` in float16; raises MissingPackageError where
     Triton is absent.
     """
+    config, _ = _read(folder)
+    source = SOURCE_TYPES.get(config["type"])
+    build = partial(source, **config["sizes"]) if source else partial(build_generator, config)
+    network = filled(build, folder, device)
+    if source is None and torch.device(device).type == "cuda":
+        return FusedGenerator(network), config
+    fold_activations(network)
+    return network, config
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], MelSpec]:
+    """A vocoder's config, which is usable, and its mel; raises CheckpointError."""
     config = read_config(folder)
-    if config["type"] != BIGVGAN_TYPE:
-        check_source_config(config, folder)
-        network = filled(lambda: SOURCE_TYPES[config["type"]](**config["sizes"]), folder, device)
-        fold_activations(network)
-        return network.to(device), config
-    check_config(config)
-    generator = filled(lambda: build_generator(config), folder, device)
-    if torch.device(device).type == "cuda":
-        return FusedGenerator(generator), config
-    fold_activations(generator)
-    return generator, config
-
-
-def check_source_config(config: Mapping[str, Any], folder: Path) -> None:
-    """Raise CheckpointError, naming what is wrong, unless it is one that `save_source_vocoder`
-    wrote."""
-    kind = config["type"]
+    if (kind := config["type"]) == BIGVGAN_TYPE:
+        return config, mel_spec_of(config)
     if kind not in SOURCE_TYPES:
         raise CheckpointError(
             f"{folder} holds a vocoder of type {kind!r}; known are {', '.join(TYPES)}, so name "
@@ -82,6 +75,7 @@ def check_source_config(config: Mapping[str, Any], folder: Path) -> None:
         raise CheckpointError(
             f"{folder / CONFIG_NAME} has unusable {', '.join(wrong)}; export the vocoder again."
         )
+    return config, MOSS_MEL
 
 
 def save_source_vocoder(
@@ -135,8 +129,8 @@ def make_vocoder(
     """
     network, config = load_vocoder(folder, device)
     if config["type"] != BIGVGAN_TYPE:
-        mel, chunks = MelSpec(**config["mel"]), (1,) if steady else chunk_frames
-        return CachedVocoder(cast("Network", network), mel, config["gain"], chunks, device)
+        chunks = (1,) if steady else chunk_frames
+        return CachedVocoder(network, MOSS_MEL, config["gain"], chunks, device)
     context = context_frames(config, CONTEXT_SHARE)
     mel = mel_spec_of(config)
     return window_vocoder(network, mel, chunk_frames, context, device, max_together, steady=steady)

@@ -272,7 +272,6 @@ class NanoCodec:
         self._lane = open_lane(device)
         mel = fsq.config.mel
         self._no_mel = torch.empty(mel.num_mels, 0, device=device)
-        self.mel = mel
         self.sample_rate_hz = mel.sample_rate_hz
         self.code_rate_hz = Fraction(mel.sample_rate_hz, fsq.config.samples_per_code)
         self.num_codes = fsq.config.num_codes

@@ -171,30 +171,6 @@ def test_sound_begins_after_the_networks_delay(vocoder):
     assert 4 * HOP <= len(wave) < 5 * HOP and vocoder.missing_frames(state) == 6
 
 
-def test_streams_together_sound_as_alone(vocoder):
-    mels = [speech_like_mel(30 + 5 * k, k) for k in range(3)]
-    states = [vocoder.open() for _ in mels]
-    pieces: list[list[torch.Tensor]] = [[] for _ in mels]
-    for start in range(0, 50, 10):
-        given = [mel[:, start : start + 10] for mel in mels]
-        windows = [Window(*one, start == 40) for one in zip(states, given, strict=True)]
-        waves, states = zip(*vocoder.speak(windows), strict=True)
-        for done, wave in zip(pieces, waves, strict=True):
-            done.append(wave)
-    for mel, done in zip(mels, pieces, strict=True):
-        alone = speak(vocoder, [mel])
-        assert (torch.cat(done) - alone).abs().max() <= TOLERANCE * alone.abs().max()
-
-
-def test_a_copy_of_a_stream_is_the_stream_as_it_was(vocoder):
-    """A failed run is taken back by it, and the MOSS-Speech codec's states are such copies."""
-    mel = speech_like_mel(60)
-    (first, state), *_ = vocoder.speak([Window(vocoder.open(), mel[:, :30], False)])
-    rest = [vocoder.speak([Window(state, mel[:, 30:], True)])[0][0] for _ in range(2)]
-    torch.testing.assert_close(rest[0], rest[1], rtol=0, atol=0)
-    assert len(first) + len(rest[0]) == 60 * HOP
-
-
 def test_loud_samples_are_bent_and_others_left(vocoder):
     wave = torch.linspace(-3, 3, 601)
     bent = limited(wave)

@@ -16,27 +16,14 @@ if importlib.util.find_spec("bigvgan") is None:
 from moss_engine.codec.vocoder.bigvgan import build_generator  # noqa: E402
 from moss_engine.codec.vocoder.cuda import CudaVocoder, FusedGenerator, _Activation  # noqa: E402
 from moss_engine.kernels.launch import num_multiprocessors  # noqa: E402
+from tests.fixtures.make_tiny_codec import TINY_VOCODER  # noqa: E402
 from tests.runtime.cuda.cuda_support import DEVICE, relative_error  # noqa: E402
 
-TINY = {
-    "resblock": "1",
-    "upsample_rates": [4, 2],
-    "upsample_kernel_sizes": [8, 4],
-    "upsample_initial_channel": 12,
-    "resblock_kernel_sizes": [3],
-    "resblock_dilation_sizes": [[1, 3, 5]],
-    "use_tanh_at_final": False,
-    "use_bias_at_final": False,
-    "activation": "snakebeta",
-    "snake_logscale": True,
-    "sampling_rate": 24000,
-    "n_fft": 64,
-    "win_size": 64,
-    "hop_size": 8,
-    "num_mels": 5,
-    "fmin": 0,
-    "fmax": None,
-}
+TINY = TINY_VOCODER | {
+    "resblock": "1", "upsample_rates": [4, 2], "upsample_kernel_sizes": [8, 4],
+    "upsample_initial_channel": 12, "resblock_kernel_sizes": [3],
+    "resblock_dilation_sizes": [[1, 3, 5]], "hop_size": 8, "num_mels": 5,
+}  # fmt: skip
 
 
 def generator(**changes: object) -> torch.nn.Module:

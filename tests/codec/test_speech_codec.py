@@ -12,21 +12,27 @@ from moss_engine.codec.base import Push, SpeechCodec, samples_per_code
 from moss_engine.codec.load import load_codec
 from moss_engine.codec.moss.codec import MossCodec
 from moss_engine.codec.vocoder.bigvgan import WindowVocoder
+from moss_engine.codec.vocoder.source_filter import CachedVocoder
+from moss_engine.config import NANO_CHECKPOINT
 from tests.codec.speaking import push, some_codes, spoken
 from tests.fixtures.make_tiny_codec import make_tiny_codec
 from tests.fixtures.make_tiny_moss import make_tiny_codec_folder
 
 OPTIONS = {
-    "the built-in one": {},
-    "in windows of two lengths": {},
+    "the built-in voice": {},
+    "the built-in voice with its BigVGAN": {"vocoder": "bigvgan"},
+    "a plain BigVGAN": {},
+    "a plain BigVGAN in windows of two lengths": {},
     "the published one": {},
-    "the published one with BigVGAN": {"vocoder": "bigvgan"},
+    "the published one with a plain BigVGAN": {"vocoder": "bigvgan"},
 }
 
 
 @pytest.fixture(scope="module", params=OPTIONS)
 def codec(request, tmp_path_factory) -> SpeechCodec:
     folder, options = tmp_path_factory.mktemp("codec"), OPTIONS[request.param]
+    if request.param.startswith("the built-in"):
+        return load_codec(NANO_CHECKPOINT, **options)
     make_tiny_codec(folder, seed=1)
     if request.param.startswith("the published"):
         make_tiny_codec_folder(folder / "moss")
@@ -42,9 +48,14 @@ def codec(request, tmp_path_factory) -> SpeechCodec:
     return codec
 
 
-def assert_same(wave: np.ndarray, wanted: np.ndarray) -> None:
-    """But for rounding: products of other shapes round differently."""
-    np.testing.assert_allclose(wave, wanted, atol=1e-5 * max(1, np.abs(wanted).max()))
+def assert_same(codec: SpeechCodec, wave: np.ndarray, wanted: np.ndarray) -> None:
+    """But for rounding: products of other shapes round differently, and the phase of the built-in
+    voice's pulses is a sum over the whole reply."""
+    assert wave.shape == wanted.shape
+    if isinstance(codec.vocoder, CachedVocoder):
+        assert np.linalg.norm(wave - wanted) <= 1e-3 * np.linalg.norm(wanted)
+    else:
+        np.testing.assert_allclose(wave, wanted, atol=1e-5 * max(1, np.abs(wanted).max()))
 
 
 @pytest.mark.parametrize("sizes", [[1], [7], [13], [3, 20, 8], [31]])
@@ -53,7 +64,7 @@ def test_the_same_codes_sound_the_same_in_any_pieces(codec, sizes):
     ones = spoken(codec, *([code] for code in codes))
     assert ones.dtype == np.float32 and len(ones) == samples_per_code(codec) * len(codes)
     assert 0 < np.abs(ones).max() <= 1
-    assert_same(spoken(codec, *np.split(codes, np.cumsum(sizes)[:-1])), ones)
+    assert_same(codec, spoken(codec, *np.split(codes, np.cumsum(sizes)[:-1])), ones)
 
 
 def test_replies_together_are_replies_alone(codec):
@@ -72,15 +83,15 @@ def test_replies_together_are_replies_alone(codec):
         ends += size
     parts[1].append(push(codec, streams[1], (), is_last=True))  # behind its codes
     for codes, part in zip(replies, parts, strict=True):
-        assert_same(np.concatenate(part), spoken(codec, codes))
+        assert_same(codec, np.concatenate(part), spoken(codec, codes))
 
 
 def test_a_failed_run_takes_no_codes(codec, monkeypatch):
     codes = some_codes(40, seed=7)
     streams = [codec.open_stream(), codec.open_stream()]
     first = codec.push_together([Push(stream, codes[:8]) for stream in streams])
-    with pytest.raises(ParameterError, match="code 64 "):
-        codec.push_together([Push(streams[0], codes[8:28]), Push(streams[1], [*codes[8:28], 64])])
+    with pytest.raises(ParameterError, match=f"code {codec.num_codes} "):
+        codec.push_together([Push(streams[0], codes[8:28]), Push(streams[1], [codec.num_codes])])
     flow = [(codec, "_run", 0), (codec, "_run", 1)] if isinstance(codec, MossCodec) else []
     for owner, name, calls in (*flow, (codec.vocoder, "speak", 0)):
         real, left = getattr(owner, name), iter(range(calls))
@@ -98,7 +109,7 @@ def test_a_failed_run_takes_no_codes(codec, monkeypatch):
     wanted = spoken(codec, codes[:8], codes[8:28], codes[28:])
     for stream, *waves in zip(streams, first, second, strict=True):
         wave = np.concatenate([*waves, push(codec, stream, codes[28:], is_last=True)])
-        assert_same(wave, wanted)
+        assert_same(codec, wave, wanted)
 
 
 def test_what_it_does_not_have_is_refused_before_anything_runs(codec):

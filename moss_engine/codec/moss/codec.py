@@ -39,8 +39,8 @@ from moss_engine.codec.moss.whisper import WhisperVq
 CHUNK_CODES = 5
 """Codes that the flow makes a mel of at a time: the size that it was trained with."""
 HISTORY_CODES = 40
-"""Codes of the reply, beside the whole prompt, that a chunk can look back to: 3.2 s. It bounds
-memory and time."""
+"""Codes of the reply, beside the whole prompt, that a chunk can look back to: 3.2 s, in whole
+chunks. It bounds memory and time."""
 MAX_PROMPTS = 4
 """Voices whose prompt stays in memory."""
 RunChunks = Callable[[FlowWeights, Sequence[Chunk]], Sequence[Tensor]]
@@ -63,7 +63,6 @@ class MossCodec:
     """
 
     sample_rate_hz = MOSS_MEL.sample_rate_hz
-    mel = MOSS_MEL
 
     def __init__(
         self,
@@ -75,14 +74,11 @@ class MossCodec:
         num_codes: int,
         run: RunChunks = run_chunks,
         max_together: int = 1,
-        history_codes: int = HISTORY_CODES,
     ) -> None:
         assert voices, "the codec speaks in no voice but those it is given"
-        assert history_codes % CHUNK_CODES == 0, "history is kept in whole chunks"
         self._encoder, self.flow, self.vocoder, self._run = encoder, flow, vocoder, run
         self.num_codes, self.max_together = num_codes, max_together
         self.code_rate_hz = Fraction(MOSS_MEL.sample_rate_hz, MOSS_MEL.hop_size * flow.config.ratio)
-        self.num_chunks = history_codes // CHUNK_CODES + 1
         self._voices = {voice.name: voice for voice in voices}
         self._installed = ", ".join(self._voices)  # no names of visitors' voices, which are secrets
         self._prompts: OrderedDict[str, Prompt] = OrderedDict()
@@ -200,7 +196,8 @@ class MossStream:
     def __init__(self, codec: MossCodec, prompt: Prompt) -> None:
         self._codec, self._voice = codec, prompt.voice
         self._look_ahead = codec.flow.config.look_ahead
-        self._memory = FlowMemory(codec.flow, CHUNK_CODES, codec.num_chunks, prompt.memory)
+        chunks = HISTORY_CODES // CHUNK_CODES + 1
+        self._memory = FlowMemory(codec.flow, CHUNK_CODES, chunks, prompt.memory)
         codes = [OUTSIDE] * LOOK_BACK + prompt.voice.codes.tolist()
         self._before = tuple(codes[-CHUNK_CODES - LOOK_BACK : -CHUNK_CODES])
         self.waiting = tuple(codes[-CHUNK_CODES:])

@@ -79,7 +79,7 @@ class FlowMemory:
         prompt: FlowMemory | None = None,
     ) -> None:
         config, device = weights.config, weights.noise.device
-        self.config, self.chunk_codes, self.num_chunks = config, chunk_codes, num_chunks
+        self.config, self.chunk_codes = config, chunk_codes
         self.prompt = prompt
         frames, codes = num_chunks * chunk_codes * config.ratio, num_chunks * chunk_codes
         layers = config.num_stages * config.transformers

@@ -45,7 +45,7 @@ class MelSpec:
         if differing:
             raise MelSpecError(
                 f"{ours} and {theirs} were trained on different mels ({'; '.join(differing)}); "
-                f"use parts of one set."
+                "name a vocoder of the codec's mel with --vocoder-folder, or omit that option."
             )
 
 

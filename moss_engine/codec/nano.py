@@ -38,7 +38,7 @@ from moss_engine.codec.base import (
 )
 from moss_engine.codec.device import on_host, on_lane, open_lane
 from moss_engine.codec.files import CONFIG_NAME, filled, read_config, unusable, write
-from moss_engine.codec.streamed import Block, Kept, Pasts, Streamed
+from moss_engine.codec.streamed import Block, Kept, Pasts, Streamed, advanced
 from moss_engine.codec.vocoder.make import make_vocoder, vocoder_mel
 
 LOOK_AHEAD_CODES = 1
@@ -190,11 +190,8 @@ def load_fsq(folder: Path, device: torch.device | str = "cpu") -> NanoFsq:
     """The nano codec's networks in float32, ready to run; CheckpointError names a missing, unknown
     or unusable field of config.json."""
     values = read_config(folder)
-    if (kind := values.pop("type")) != FSQ_TYPE:
-        raise CheckpointError(
-            f"{folder} holds a codec of type {kind!r}; name a folder of one of type {FSQ_TYPE!r}."
-        )
-    if wrong := unusable(values, dataclasses.asdict(FsqConfig())):
+    wrong = ["type"] * (values.pop("type") != FSQ_TYPE)
+    if wrong := wrong + unusable(values, dataclasses.asdict(FsqConfig())):
         raise CheckpointError(
             f"{folder / CONFIG_NAME} has unusable {', '.join(wrong)}; export it again."
         )
@@ -240,12 +237,8 @@ class StreamedDecoder:
 
     def _advance(self, x: Tensor, pasts: Pasts) -> Tensor:
         """[streams, dim, codes] -> log-mel [streams, num_mels, frames]"""
-        for block in self._decoder.code_blocks:
-            x = block.advance(x, pasts)  # type: ignore[operator]
-        x = self._decoder.to_frames(x)
-        for block in self._decoder.frame_blocks:
-            x = block.advance(x, pasts)  # type: ignore[operator]
-        return self._decoder.finish(x)
+        x = self._decoder.to_frames(advanced(self._decoder.code_blocks, x, pasts))
+        return self._decoder.finish(advanced(self._decoder.frame_blocks, x, pasts))
 
 
 CHUNK_CODES = (6, 8, 10)

@@ -49,10 +49,6 @@ class Block(nn.Module):
             hidden = hidden * self.scale
         return x[..., self.look_back : x.shape[-1] - self.look_ahead] + hidden.transpose(1, 2)
 
-    def advance(self, x: Tensor, pasts: Pasts) -> Tensor:
-        """The next steps [batch, dim, steps] -> the same, `look_ahead` late"""
-        return self.forward_padded(pasts.joined(x, self.look_back + self.look_ahead))
-
 
 Kept = tuple[Tensor, ...]
 """What the layers of one stream keep of it, each [1, ...]."""
@@ -91,6 +87,13 @@ class Pasts:
         total = self._take(x, [*x.shape[:-1], 1]) + x.cumsum(-1)
         self.kept.append(total[..., -1:])
         return total
+
+
+def advanced(blocks: nn.Sequential, x: Tensor, pasts: Pasts) -> Tensor:
+    """The next steps, as late as the blocks look ahead together."""
+    for block in blocks:
+        x = block.forward_padded(pasts.joined(x, block.look_back + block.look_ahead))  # pyright: ignore
+    return x
 
 
 class Streamed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -55,16 +54,6 @@ def test_the_wave_is_that_of_the_authors_code(weights):
         wanted = torch.from_numpy(golden["wave"])
     assert wave.shape == wanted.shape and wanted.std() > 1e-3
     assert float((wave - wanted).abs().max() / wanted.abs().max()) < 1e-4
-
-
-@pytest.mark.parametrize("sizes", [[3], [20, 2], [20, 20, 8]])
-def test_every_frame_becomes_480_samples(weights, sizes):
-    waves = spoken(Hift(weights), mel_of(sum(sizes)), sizes)
-    assert sum(len(wave) for wave in waves) == 480 * sum(sizes)
-    held = [0, *[HELD_FRAMES] * len(sizes)]
-    held[len(sizes) :] = [0]
-    for wave, size, (before, after) in zip(waves, sizes, pairwise(held), strict=True):
-        assert len(wave) == 480 * (before + size - after)
 
 
 def test_every_join_is_60_db_below_one_run():

@@ -82,10 +82,9 @@ def test_a_bigvgan_of_another_mel_is_refused_with_both(folder, tmp_path):
     make_tiny_codec(tmp_path)
     path = tmp_path / "vocoder" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"fmax": 12_000, "n_fft": 1024}))
-    with pytest.raises(MelSpecError) as caught:
+    says = r"n_fft 1920 against 1024; fmax_hz 8000.0 against 12000.0\); name .* --vocoder-folder"
+    with pytest.raises(MelSpecError, match=says):
         load_codec(folder, vocoder="bigvgan", vocoder_folder=tmp_path / "vocoder")
-    for part in ("fmax_hz=12000.0", "fmax_hz=8000.0", "n_fft=1024", "n_fft=1920", "--vocoder hift"):
-        assert part in str(caught.value)
 
 
 def test_options_of_the_other_codec_are_refused(folder, tmp_path):

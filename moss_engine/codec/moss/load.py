@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from moss_engine.api.errors import CheckpointError, MelSpecError, MissingPackageError
+from moss_engine.api.errors import CheckpointError, MissingPackageError
 from moss_engine.codec.base import MOSS_MEL, MelVocoder
 from moss_engine.codec.files import check_state, read_tensors
 from moss_engine.codec.moss.codec import CHUNK_CODES, MossCodec, RunChunks
@@ -132,11 +132,9 @@ def load_moss_codec(
         device, torch_dtype, with_hift=vocoder_folder is None
     )
     flow_config, _ = read_configs(folder)
-    if vocoder_folder is not None and (mel := vocoder_mel(vocoder_folder)) != MOSS_MEL:
-        raise MelSpecError(
-            f"The vocoder in {vocoder_folder} was trained on {mel}, the codec in {folder} makes "
-            f"{MOSS_MEL}; choose a vocoder of that mel with --vocoder-folder, or --vocoder hift."
-        )
+    if vocoder_folder is not None:
+        mel = vocoder_mel(vocoder_folder)
+        MOSS_MEL.check_equal(mel, ours=str(folder), theirs=str(vocoder_folder))
     encoder_config = WhisperVqConfig.from_folder(folder)
     spoken = load_voices(folder, voices)
     if flow_config.vocab_size < encoder_config.num_codes:

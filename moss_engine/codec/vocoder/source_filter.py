@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 from moss_engine.codec.base import MOSS_MEL, MelSpec, Window, run_alike
 from moss_engine.codec.mel import LOG_FLOOR
-from moss_engine.codec.streamed import Block, Kept, Pasts, Streamed
+from moss_engine.codec.streamed import Block, Kept, Pasts, Streamed, advanced
 
 OVERLAP = 4
 WINDOW_POWER = 1.5
@@ -65,13 +65,6 @@ def _block(width: int, look_ahead: int) -> Block:
     return Block(width, KERNEL, MLP_RATIO, look_ahead, FIRST_SCALE)
 
 
-def _advanced(blocks: nn.Sequential, x: Tensor, pasts: Pasts) -> Tensor:
-    """The next steps, as late as the blocks look ahead together."""
-    for block in blocks:
-        x = block.advance(x, pasts)  # type: ignore[operator]
-    return x
-
-
 def normal(mel: Tensor) -> Tensor:
     """Log-mel -> about zero mean and unit variance"""
     return (mel - MEL_MEAN) / MEL_SCALE
@@ -104,7 +97,7 @@ class PitchNetwork(nn.Module):
     def advance(self, mel: Tensor, pasts: Pasts) -> Tensor:
         """The next frames -> pulses [batch, frames * hop], SOURCE_DELAY samples late"""
         x = self.enter(pasts.joined(normal(mel), KERNEL - 1))
-        log2_f0, voicing = self.finish(_advanced(self.blocks, x, pasts))
+        log2_f0, voicing = self.finish(advanced(self.blocks, x, pasts))
         f0 = at_samples(pasts.joined(f0_of(log2_f0), 1))
         voiced = at_samples(pasts.joined(voicing, 1)) > 0
         phase = pasts.summed(f0.double() / MOSS_MEL.sample_rate_hz).remainder(1)
@@ -195,8 +188,8 @@ class SourceFilter(nn.Module):
         late"""
         source = pasts.joined(self.pitch.advance(mel, pasts), (OVERLAP - 1) * STEP)
         x = self.enter(pasts.joined(normal(mel), KERNEL - 1))
-        x = self.to_steps(_advanced(self.blocks, x, pasts))
-        filters, free = self.finish(_advanced(self.fine_blocks, x, pasts))
+        x = self.to_steps(advanced(self.blocks, x, pasts))
+        filters, free = self.finish(advanced(self.fine_blocks, x, pasts))
         wave = wave_of(filters * (spectra_of(source, STEP) / STEP) + free, STEP)
         return pasts.overlapped(wave, (OVERLAP - 1) * STEP)
 

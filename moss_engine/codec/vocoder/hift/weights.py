@@ -81,20 +81,15 @@ def read_hift_config(path: Path) -> HiftConfig:
         len(config.source_kernels),
         len(config.source_dilations),
     }
+    wrong = []
     if len(levels) > 1 or len(config.kernels) != len(config.dilations):
-        raise CheckpointError(
-            f"{path} gives HiFT lists of different lengths; fetch the codec again."
-        )
+        wrong.append("lists of different lengths")
     if config.hop > config.n_fft:
-        raise CheckpointError(
-            f"{path} gives HiFT a hop of {config.hop}, more than its n_fft of {config.n_fft}; "
-            "fetch the codec again."
-        )
+        wrong.append(f"a hop of {config.hop}, more than its n_fft of {config.n_fft}")
     if config.channels % 2 ** len(config.upsample_rates):
-        raise CheckpointError(
-            f"{path} gives HiFT {config.channels} channels, too few to be halved at every level; "
-            "fetch the codec again."
-        )
+        wrong.append(f"{config.channels} channels, too few to be halved at every level")
+    if wrong:
+        raise CheckpointError(f"{path} gives HiFT {' and '.join(wrong)}; fetch the codec again.")
     return config
 
 

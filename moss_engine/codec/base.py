@@ -31,10 +31,6 @@ class MelSpec:
     fmin_hz: float
     fmax_hz: float
 
-    @property
-    def frame_rate_hz(self) -> Fraction:
-        return Fraction(self.sample_rate_hz, self.hop_size)
-
     def check_equal(self, other: MelSpec, *, ours: str, theirs: str) -> None:
         """Raise MelSpecError, naming every differing field, unless both describe the same mel."""
         differing = [

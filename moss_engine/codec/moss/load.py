@@ -68,15 +68,16 @@ def read_configs(folder: Path) -> tuple[FlowConfig, HiftConfig]:
     """Settings of flow and HiFT; raises CheckpointError for another codec's rates or mel."""
     path = folder / CONFIG
     flow, hift = read_flow_config(path), read_hift_config(path)
+    frame_rate_hz = MOSS_MEL.sample_rate_hz / MOSS_MEL.hop_size
     found = {
         "mel bands": (flow.num_mels, MOSS_MEL.num_mels),
         "mel bands for HiFT": (hift.num_mels, MOSS_MEL.num_mels),
         "Hz": (hift.sample_rate_hz, MOSS_MEL.sample_rate_hz),
         "samples a mel frame": (hift.samples_per_frame, MOSS_MEL.hop_size),
-        "codes a second": (flow.code_rate_hz, MOSS_MEL.frame_rate_hz / flow.ratio),
+        "codes a second": (flow.code_rate_hz, frame_rate_hz / flow.ratio),
     }
     wrong = [
-        f"{value:g} {what} instead of {float(wanted):g}"
+        f"{value:g} {what} instead of {wanted:g}"
         for what, (value, wanted) in found.items()
         if value != wanted
     ]

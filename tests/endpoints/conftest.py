@@ -13,7 +13,7 @@ from moss_engine.talk.modes import talking_modes
 from moss_engine.talk.service import TalkingService
 from tests.endpoints.endpoint_support import running
 from tests.talk.talk_support import READER
-from tests.talk.test_llm import Chat
+from tests.talk.test_llm import Chat, event
 from tests.ui.page_support import FakeService, Script
 
 
@@ -58,7 +58,7 @@ def thinking():
                 {"index": 0, "function": {"arguments": '"Rome"}'}},
                 {"index": 1, "function": {"name": "get_weather", "arguments": "{}"}},
             ):
-                chat.send(handler, {"tool_calls": [piece]})
+                handler.wfile.write(event({"tool_calls": [piece]}))
         handler.wfile.write(b"data: [DONE]\n\n")
 
     chat.script = script

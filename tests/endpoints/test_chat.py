@@ -19,6 +19,7 @@ from moss_engine.api.request import Reply, Speech, Text
 from moss_engine.audio.pcm import read_wav, to_pcm16, write_wav
 from moss_engine.endpoints import chat as complete
 from tests.endpoints.endpoint_support import MODEL, running
+from tests.talk.test_llm import event
 from tests.ui.page_support import INFO, FakeService, Script, signal, until
 
 ASKED = [{"role": "user", "content": "How are you?"}]
@@ -248,7 +249,7 @@ def test_a_chat_server_that_breaks_off_in_a_call_ends_in_a_sentence_at_every_doo
 
     def breaks_off(handler) -> None:
         chat.begin(handler)
-        chat.send(handler, {"tool_calls": [half]})
+        handler.wfile.write(event({"tool_calls": [half]}))
 
     tool = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
     aloud = SPOKEN | {"audio": {"voice": "default", "format": "pcm16"}}

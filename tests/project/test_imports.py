@@ -101,8 +101,7 @@ MODULES = {module_name(path): path for path in sorted((ROOT / "moss_engine").rgl
 
 @cache
 def imports(name: str) -> set[str]:
-    """What a module imports at any depth: modules of moss_engine, without that prefix, and packages
-    of others; `from a import b` counts as a.b."""
+    """What a module imports at any depth, without "moss_engine."; `from a import b` is a.b."""
     names, found = set(), set()
     for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

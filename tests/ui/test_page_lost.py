@@ -19,6 +19,10 @@ SENTENCE = "The connection to the server was lost"
 WAITS = f"{SENTENCE}. This page waits for it and then comes back by itself, with what you typed."
 BACK_S = 1.0  # the longest from the page being there to the conversation being there
 LISTED = "[...document.querySelectorAll('#chat li')].map((item) => item.innerText.trim())"
+# Whether a clip has played, which may be over before anybody looks.
+WATCH_CLIPS = """() => new MutationObserver(() => {
+  window.clipPlayed ||= document.querySelector("#chat .clip-on") !== null;
+}).observe(document.getElementById("chat"), { subtree: true, attributeFilter: ["class"] })"""
 
 DENIED = """(() => { // as browsers do that were told to let pages keep nothing
   const deny = () => { throw new DOMException("Access is denied for this document.", "SecurityError"); };
@@ -260,8 +264,9 @@ def test_a_reload_in_the_middle_of_a_reply_ends_it_and_the_conversation_goes_on_
     assert_listed(tab, "You:\n\nMy name", "Answer:\n\nMy name", "You:\n\nThis one", "Answer:")
     assert until(lambda: said(tab)[3].endswith("Stopped."))
     assert until(lambda: not service.open), "the reply goes on for nobody"
+    tab.page.evaluate(WATCH_CLIPS)
     tab.page.locator("#chat .clip-play").nth(0).click()
-    tab.page.wait_for_selector("#chat .clip-on")
+    tab.page.wait_for_function("window.clipPlayed")
     tab.problems.clear()  # the sound that was being loaded
     tab.choose("Small talk")
     service.script = Script(seconds=0.6, rtf=0.2)

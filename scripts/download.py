@@ -26,7 +26,7 @@ from scripts.command import make_parser, run_command
 from scripts.disk import existing_part, require_space, writing_to
 
 if TYPE_CHECKING:
-    from huggingface_hub import HfApi, RepoFile
+    from huggingface_hub import HfApi
 
 CHECKPOINTS = REPO_ROOT / "checkpoints"
 MODEL_FOLDER, CODEC_FOLDER = CHECKPOINTS / "MOSS-Speech", CHECKPOINTS / "MOSS-Speech-Codec"
@@ -74,10 +74,12 @@ def download(parts: tuple[Part, ...], owner: str, agree: Callable[[str], bool]) 
     plans = [(part, wanted_files(part, owner, hub)) for part in parts]
     for part, files in plans:
         print(f"{part.name} at revision {part.revision[:12]} -> {part.folder}")
-        for file in files:
-            there = "" if is_missing(file, part.folder) else "  (there already)"
-            print(f"  {file.path:<40}{size_text(file.size):>10}{there}")
-        missing[part.folder] = sum(f.size for f in files if is_missing(f, part.folder))
+        for file, size in files.items():
+            there = "" if is_missing(part.folder / file, size) else "  (there already)"
+            print(f"  {file:<40}{size_text(size):>10}{there}")
+        missing[part.folder] = sum(
+            size for file, size in files.items() if is_missing(part.folder / file, size)
+        )
     print(f"To fetch: {size_text(sum(missing.values()))}\n\n{LICENCE}\n", flush=True)
     require_room(missing)
     if not agree("Fetch them? [y/N] "):
@@ -87,27 +89,27 @@ def download(parts: tuple[Part, ...], owner: str, agree: Callable[[str], bool]) 
     return True
 
 
-def wanted_files(part: Part, owner: str, hub: HfApi) -> list[RepoFile]:
-    """What is read here of what the hub offers; raises MossError where one kind is missing."""
-    from huggingface_hub import RepoFile
-
+def wanted_files(part: Part, owner: str, hub: HfApi) -> dict[str, int]:
+    """What is read here of what the hub offers, and how many bytes that is; raises MossError where
+    one kind is missing. It is asked for once: without a network, that is known at once."""
     repo = f"{owner}/{part.name}"
     with reaching(repo):
-        offered = list(hub.list_repo_tree(repo, revision=part.revision, recursive=True))
+        found = hub.model_info(repo, revision=part.revision, files_metadata=True)
+    offered = {file.rfilename: file.size or 0 for file in found.siblings or ()}
     for pattern in part.patterns:
-        if not any(fnmatch(entry.path, pattern) for entry in offered):
+        if not any(fnmatch(file, pattern) for file in offered):
             raise MossError(
                 f"{part.name} offers no file {pattern} at revision {part.revision[:12]}; "
                 "it is not the repository that this program reads."
             )
-    return [
-        entry
-        for entry in offered
-        if isinstance(entry, RepoFile) and any(fnmatch(entry.path, p) for p in part.patterns)
-    ]
+    return {
+        file: size
+        for file, size in offered.items()
+        if any(fnmatch(file, pattern) for pattern in part.patterns)
+    }
 
 
-def fetch(part: Part, files: list[RepoFile], owner: str, hub: HfApi) -> None:
+def fetch(part: Part, files: Mapping[str, int], owner: str, hub: HfApi) -> None:
     """What is missing, and check all; raises MossError, and removes what came damaged."""
     repo, remedy = f"{owner}/{part.name}", "make it writable or free some space, or name another"
     with writing_to(part.folder, f"{remedy} place with --model and --codec"), reaching(repo):
@@ -116,8 +118,7 @@ def fetch(part: Part, files: list[RepoFile], owner: str, hub: HfApi) -> None:
         )
         print(f"Checking {part.folder} ...", flush=True)
         found = hub.verify_repo_checksums(repo, revision=part.revision, local_dir=part.folder)
-    wanted = {file.path for file in files}
-    damaged = [one["path"] for one in found.mismatches if one["path"] in wanted]
+    damaged = [one["path"] for one in found.mismatches if one["path"] in files]
     for name in damaged:
         (part.folder / name).unlink()
     if damaged:
@@ -153,10 +154,9 @@ def reaching(repo: str) -> Iterator[None]:
         ) from None
 
 
-def is_missing(file: RepoFile, folder: Path) -> bool:
-    """Whether no file of that size lies in the folder."""
-    path = folder / file.path
-    return not path.is_file() or path.stat().st_size != file.size
+def is_missing(path: Path, size: int) -> bool:
+    """Whether no file of that size lies there."""
+    return not path.is_file() or path.stat().st_size != size
 
 
 def size_text(num_bytes: int) -> str:

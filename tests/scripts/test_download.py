@@ -42,8 +42,8 @@ WANTED = {"MOSS-Speech": 5, "MOSS-Speech-Codec": 7}
 
 
 class FakeHub(http.server.BaseHTTPRequestHandler):
-    """The two calls of the hub's interface that a download makes. `drops` counts connections still
-    to be cut; the file `spoil` comes with a wrong byte."""
+    """The calls of the hub's interface that a download makes. `drops` counts connections still to
+    be cut; the file `spoil` comes with a wrong byte."""
 
     drops: int
     spoil: str
@@ -54,6 +54,10 @@ class FakeHub(http.server.BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if found := re.fullmatch(r"/api/models/OpenMOSS-Team/([\w-]+)/tree/\w+", path):
             self.answer(json.dumps(listing(found[1])).encode(), "")
+        elif found := re.fullmatch(r"/api/models/(OpenMOSS-Team/([\w-]+))/revision/\w+", path):
+            sizes = {name: len(content) for name, content in FILES[found[2]].items()}
+            files = [{"rfilename": name, "size": size} for name, size in sizes.items()]
+            self.answer(json.dumps({"id": found[1], "siblings": files}).encode(), "")
         elif found := re.fullmatch(r"/OpenMOSS-Team/([\w-]+)/resolve/(\w+)/(.+)", path):
             repo, revision, name = found.groups()
             self.revisions.add(revision)
@@ -173,10 +177,12 @@ def test_without_a_yes_nothing_comes(hub, tmp_path):
 
 def test_a_network_that_goes_away_is_not_blamed_on_the_owner(monkeypatch, tmp_path):
     words = "check the network and run the command again"
-    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: None)  # between tries
+    waits = []
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", waits.append)
     point_to("http://127.0.0.1:9", monkeypatch)
     with pytest.raises(MossError, match=words):
         fetch(tmp_path, "--yes")
+    assert waits == [], "it is not said at once"
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(MossError, match=words):
         fetch(tmp_path, "--yes")

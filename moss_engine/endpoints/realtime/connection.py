@@ -79,6 +79,7 @@ class Connection:
         self._said: asyncio.Queue[str | bytes | np.ndarray] = asyncio.Queue(MAX_WAITING)
         self._decoder: Decoder | None = None  # of what is not sent as PCM
         self._idling: asyncio.Task[None] | None = None
+        self._gone = False  # the client, as what was sent to it found out
 
     async def serve(self) -> None:
         """Until the client leaves, which is noticed whatever its events wait for."""
@@ -103,6 +104,8 @@ class Connection:
         """The client's events as they come, few enough of them to be held, until it leaves."""
         while (said := await self._wire.receive()) is not None:
             while self._holds_much(len(said)):
+                if self._gone:  # as nothing else says while nothing is read
+                    return
                 await asyncio.sleep(READ_AGAIN_S)
             await self._said.put(said)
             self._caller.num_held += len(said)
@@ -348,8 +351,11 @@ class Connection:
     async def _emit(self, kind: str, **fields: Any) -> None:
         """Tell the client, unless it is gone, which `serve` is about to hear, too."""
         event = {"type": kind, "event_id": f"event_{secrets.token_hex(10)}", **fields}
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError), anyio.fail_after(SEND_S):
-            await self._wire.send(event)
+        try:
+            with anyio.fail_after(SEND_S):
+                await self._wire.send(event)
+        except (WebSocketDisconnect, RuntimeError):
+            self._gone = True
 
 
 EARLIER_PROTOCOL = "openai-beta.realtime-v1"

@@ -354,6 +354,26 @@ async def test_who_vanishes_while_it_is_told_something_ends_the_session(service,
     assert told[-1] == "conversation.item.done" and next(events, None) is None
 
 
+async def test_who_vanishes_while_nothing_is_read_stops_the_reply(service, monkeypatch):
+    """As its caller's other connections hold all that may be held."""
+    monkeypatch.setattr("moss_engine.endpoints.realtime.connection.MAX_HELD", 1000)
+    service.script = Script(seconds=20.0, rtf=0.5)
+    append = {"type": "input_audio_buffer.append", "audio": "A" * 1000}
+    create = {"type": "response.create"}
+    texts = [{"type": "websocket.receive", "text": json.dumps(event)} for event in (create, append)]
+    events = iter([{"type": "websocket.connect"}, *texts])
+
+    async def receive() -> dict[str, Any]:
+        return next(events)
+
+    async def send(message: dict[str, Any]) -> None:
+        if "response.output_audio.delta" in message.get("text", ""):
+            raise OSError("the client is gone")
+
+    await conversed(service, receive, send)
+    assert len(service.cancelled) == 1 and next(events, None) is None
+
+
 async def test_thousands_of_small_events_leave_everybody_else_their_turn(service):
     append = {"type": "input_audio_buffer.append", "audio": ""}
     flood = itertools.repeat({"type": "websocket.receive", "text": json.dumps(append)}, NUM_FLOOD)

@@ -28,7 +28,7 @@ FLAGS = [
     "--autoplay-policy=no-user-gesture-required",
 ]
 
-PAUSE_S = 2.5  # of what the microphone plays
+PAUSE_S = 4.0  # of what the microphone plays: an answer is heard in it, on a busy machine, too
 PATIENCE_MS = 60_000  # how long a test waits for what must happen; a busy machine takes its time
 
 TAP = """

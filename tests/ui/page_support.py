@@ -156,10 +156,11 @@ def no_room(num_bytes: int = 4096) -> Iterator[None]:
 
 def signal(seconds: float, seed: int = 0) -> np.ndarray:
     """float32 samples, exact in int16, that are never near zero for longer than a few samples: two
-    gliding tones."""
+    gliding tones. They are as loud as a voice: louder ones would be all that a page with an open
+    microphone hears, as no echo canceller learns its way from tones."""
     t = np.arange(round(seconds * RATE_HZ)) / RATE_HZ
     glide = np.sin(2 * np.pi * (180 + seed) * t + 30 * np.sin(2 * np.pi * 0.7 * t))
-    wave = (0.30 + 0.12 * np.sin(2 * np.pi * 3.1 * t)) * glide + 0.12 * np.sin(
+    wave = (0.15 + 0.06 * np.sin(2 * np.pi * 3.1 * t)) * glide + 0.06 * np.sin(
         2 * np.pi * (1400 * t + 300 * t * t)
     )
     return (np.rint(wave * 32767) / 32767).astype(np.float32)

@@ -14,6 +14,7 @@ import soundfile
 from moss_engine.api.errors import BusyError
 from moss_engine.api.request import Reply, Speech
 from moss_engine.api.tokens import code_of
+from moss_engine.audio.floor import UNHEARD_S
 from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.talk.answer import Say
 from tests.audio.test_turn_taking import SAMPLE
@@ -134,6 +135,9 @@ def test_hands_free_ends_the_turn_and_a_voice_ends_the_answer(service, speaker):
     tab.page.wait_for_function(f"{said} === 'Hearing you'")
     assert not tab.page.locator("#stop").is_visible(), "the round button does the same"
     shown(tab, "speaking")
+    tab.page.wait_for_function(  # more than may be mended, if the sentence was taken for over early
+        f"liveAudio.heard > {UNHEARD_S + 0.2} * liveAudio.state.rate"
+    )
     (first,) = service.open  # what was begun at earlier pauses is given up
     assert tab.page.locator(".rec-hint").inner_text() == "talk to interrupt"
     tab.page.evaluate("""() => {

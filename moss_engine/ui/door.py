@@ -355,10 +355,27 @@ class Door:
             tab.ending.cancel()
             tab.ending = None
         before, tab.socket = tab.socket, socket
-        if before is not None:
-            await _close(before, GONE_CODE)
+        if before is not None:  # which may take no more, not even that
+            self._behind(_close(before, GONE_CODE))
+        left = False
+        try:
+            left = await self._converse(tab, socket, last)
+        finally:
+            if tab.socket is socket:  # no other connection took it over
+                tab.socket = None
+                if left or tab.outbox.is_full:
+                    self._end(tab)
+                else:
+                    tab.ending = asyncio.get_running_loop().call_later(RESUME_S, self._end, tab)
+        await _close(socket, GONE_CODE)
+
+    async def _converse(self, tab: Tab, socket: WebSocket, last: int) -> bool:
+        """Until the connection ends; whether the browser does not want it any more."""
         opened = {"instance": self._instance, "seen": tab.seen, "resumed": last >= -1}
-        await socket.send_json({"type": "session.opened", **opened})
+        try:
+            await socket.send_json({"type": "session.opened", **opened})
+        except (WebSocketDisconnect, RuntimeError):
+            return False
         if last < -1:
             await tab.begin()
         else:
@@ -367,28 +384,25 @@ class Door:
             asyncio.ensure_future(_read(tab, socket)),
             asyncio.ensure_future(_write(tab, socket, max(last, -1) + 1)),
         ]
-        done, rest = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
-        ends = [task.exception() or task.result() for task in done if not task.cancelled()]
-        left = any(end in LEFT for end in ends)
-        if tab.socket is not socket:  # another connection took it over
-            return
-        tab.socket = None
-        if left or tab.outbox.is_full:
-            self._end(tab)
-        else:
-            tab.ending = asyncio.get_running_loop().call_later(RESUME_S, self._end, tab)
-        await _close(socket, GONE_CODE)
+        try:
+            done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+        return any(task.result() in LEFT for task in done)
 
     def _end(self, tab: Tab) -> None:
         if self._tabs.get(tab.visit) is not tab:
             return  # it has ended
         del self._tabs[tab.visit]
-        closing = asyncio.ensure_future(tab.close())
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+        self._behind(tab.close())
+
+    def _behind(self, closing: Coroutine[Any, Any, None]) -> None:
+        """Nobody waits for it."""
+        task = asyncio.ensure_future(closing)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
 
 async def _read(tab: Tab, socket: WebSocket) -> int | None:

@@ -17,8 +17,9 @@ from websockets.sync.client import connect
 from moss_engine.audio.rate import Downsampler
 from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.ui import door as door_module
+from moss_engine.ui.handlers import Handlers
 from tests.audio.test_turn_taking import SAMPLE
-from tests.ui.page_support import Script, until
+from tests.ui.page_support import INFO, FakeService, Script, soon, until
 
 WAIT_S = 30.0
 
@@ -134,6 +135,62 @@ def test_one_address_has_so_many_tabs_and_is_told_so(url, tab, monkeypatch):
     monkeypatch.setattr(door_module, "MAX_TABS_OF_VISITOR", 1)
     with pytest.raises(ConnectionClosed, match="All places of this page"):
         Browser(url).open()
+
+
+class Line:
+    """A connection of a tab as an ASGI server has it: `opened` are answers to its first word.
+    `failing` kinds of messages raise, and `stuck` ones never leave."""
+
+    def __init__(self, visit: str, last: int = -1, failing: str = "", stuck: str = ""):
+        hello = {"type": "session.open", "visit": visit, "key": visit, "last": last}
+        said = {"type": "websocket.receive", "text": json.dumps(hello)}
+        self._came = [{"type": "websocket.connect"}, said]
+        self._failing, self._stuck = failing, stuck
+        self.left, self.opened = asyncio.Event(), []
+
+    async def receive(self):
+        if not self._came:
+            await self.left.wait()
+            return {"type": "websocket.disconnect", "code": 1001}
+        return self._came.pop(0)
+
+    async def send(self, message):
+        if message["type"] == self._failing:
+            raise OSError("the browser is gone")
+        if message["type"] == self._stuck:
+            await asyncio.Event().wait()
+        if "session.opened" in message.get("text", ""):
+            self.opened.append(json.loads(message["text"]))
+
+    async def stands_at(self, door: door_module.Door) -> None:
+        await door({"type": "websocket", "client": ("1.2.3.4", 5)}, self.receive, self.send)
+
+
+@pytest.fixture
+def door(tmp_path):
+    return door_module.Door(Handlers(FakeService(), INFO, wav_folder=tmp_path))
+
+
+async def test_a_tab_that_left_before_it_was_answered_takes_no_place(door, monkeypatch):
+    monkeypatch.setattr(door_module, "MAX_TABS_OF_VISITOR", 1)
+    monkeypatch.setattr(door_module, "RESUME_S", 0.01)
+    await Line("a" * 32, failing="websocket.send").stands_at(door)
+    await asyncio.sleep(0.05)
+    line = Line("b" * 32)
+    line.left.set()
+    await line.stands_at(door)
+    assert line.opened, "the place is taken for good"
+
+
+async def test_a_tab_comes_back_although_its_old_connection_takes_nothing_any_more(door):
+    old, new = Line("a" * 32, stuck="websocket.close"), Line("a" * 32)
+    lines = [asyncio.ensure_future(old.stands_at(door))]
+    assert await soon(lambda: old.opened)
+    lines.append(asyncio.ensure_future(new.stands_at(door)))
+    assert await soon(lambda: new.opened) and new.opened[0]["resumed"]
+    for line in lines:
+        line.cancel()
+    await asyncio.wait(lines)
 
 
 def test_a_browser_that_takes_nothing_is_left(service, tab, monkeypatch):

@@ -209,13 +209,12 @@ _TILE_QUERIES = 64
 
 
 class Program(NamedTuple):
-    """What a program runs: `decode` and `finish` for a batch size, `fill` for a number of rows;
-    with text logits or without, and with rows drawn at the end or not."""
+    """What a program runs: `fill` for a number of rows; for a batch size, with text logits or
+    without, `decode` and `finish`, and `draw`, the rows behind either."""
 
     name: str
     size: int
     text_logits: bool = False
-    draws: bool = False
 
 
 class LogitsBuffer:
@@ -242,17 +241,15 @@ def make_programs(
     shapes: Sequence[RowsShape],
 ) -> dict[Program, Callable[[], None]]:
     programs: dict[Program, Callable[[], None]] = {}
-    for batch, text_logits, is_drawn in product(batches, (True, False), (False, True)):
+    for batch, text_logits in product(batches, (True, False)):
         found = logits.first(batch, text_logits=text_logits)
-        draw = partial(draws.run, found.text if text_logits else None, found.audio)
-        for name, run, given in (
-            ("decode", network.decode, inputs.decode(batch)),
-            ("finish", network.finish, inputs.finish(batch)),
+        for name, run in (
+            ("decode", partial(network.decode, inputs.decode(batch), found)),
+            ("finish", partial(network.finish, inputs.finish(batch), found)),
         ):
-            step = partial(run, given, found, text_logits=text_logits)
-            programs[Program(name, batch, text_logits, is_drawn)] = (
-                _chain(step, draw) if is_drawn else step
-            )
+            programs[Program(name, batch, text_logits)] = partial(run, text_logits=text_logits)
+        text = found.text if text_logits else None
+        programs[Program("draw", batch, text_logits)] = partial(draws.run, text, found.audio)
     for shape in shapes:
         programs[Program("fill", shape.rows)] = partial(network.fill, inputs.rows(shape))
     return programs
@@ -293,11 +290,3 @@ def rows_shapes(config: ModelConfig, limits: Limits) -> list[RowsShape]:
         RowsShape(size, tile_rows, min(size, size // tile_rows + limits.max_batch))
         for size in sizes
     ]
-
-
-def _chain(first: Callable[[], None], then: Callable[[], None]) -> Callable[[], None]:
-    def run() -> None:
-        first()
-        then()
-
-    return run

@@ -58,9 +58,10 @@ class CudaRuntime(LogitsRuntime):
 
     Batches of one row a sequence replay the decode graph of the next power of two; all others
     replay a fill graph of enough rows and then, for the sequences that are sampled, a finish graph.
-    Rows are drawn inside these graphs, so the host waits for the device once a step, for what was
-    drawn. `graphs` False runs the same kernels one by one. All graphs are captured when the runtime
-    is made. `kv_int8` keeps keys and values in 8 bits with two scales for every row and head.
+    Rows are drawn by a graph behind these, by what the host works out and sends while they run; for
+    what was drawn the host waits once a step. `graphs` False runs the same kernels one by one. All
+    graphs are captured when the runtime is made. `kv_int8` keeps keys and values in 8 bits with two
+    scales for every row and head.
     """
 
     def __init__(
@@ -104,24 +105,28 @@ class CudaRuntime(LogitsRuntime):
 
     @torch.inference_mode()
     def forward(self, batch: ScheduledBatch) -> Logits:
-        self._run(batch, draw=False)
+        self._run(batch)
         num_sampled = sum(sequence.sample for sequence in batch.sequences)
         logits = self._logits.first(num_sampled, text_logits=batch.text_logits)
         return Logits(logits.text.clone(), logits.audio.clone())
 
     @torch.inference_mode()
     def step(self, batch: ScheduledBatch, sampling: BatchSampling) -> list[Row | None]:
-        if not self._kernel_sampler.put(sampling):
-            return super().step(batch, sampling)
-        self._run(batch, draw=True)
-        return self._kernel_sampler.read(sampling)
+        size, text_logits = self._run(batch), batch.text_logits
+        if self._kernel_sampler.put(sampling):
+            self._programs[Program("draw", size, text_logits)]()
+            return self._kernel_sampler.read(sampling)
+        logits = self._logits.first(len(sampling.sequences), text_logits=text_logits)
+        return self.sampler.sample(logits, sampling)
 
-    def decode_again(
-        self, batch: int, *, text_logits: bool = True, draw: bool = False
-    ) -> Callable[[], None]:
-        """What a decode step of this batch size runs on the device, to be run again: for
-        measurements."""
-        return self._programs[Program("decode", batch, text_logits, draw)]
+    def decode_again(self, batch: int, *, text_logits: bool = True) -> Callable[[], None]:
+        """What a decode step of this batch size runs on the device, to be run again, without
+        drawing: for measurements."""
+        return self._programs[Program("decode", batch, text_logits)]
+
+    def draw_again(self, batch: int, *, text_logits: bool = True) -> Callable[[], None]:
+        """The same of the drawing behind it."""
+        return self._programs[Program("draw", batch, text_logits)]
 
     def close(self) -> None:
         self._programs.clear()
@@ -164,8 +169,8 @@ class CudaRuntime(LogitsRuntime):
         rope = rotary_pairs(config, limits.max_seq_len, self._device)
         return PagedAttention(config, pool, rope, max_groups)
 
-    def _run(self, batch: ScheduledBatch, *, draw: bool) -> None:
-        """Run a step, sampled sequences first."""
+    def _run(self, batch: ScheduledBatch) -> int:
+        """Run a step, sampled sequences first; returns the batch size whose logits it leaves."""
         assert self._programs, "the runtime was closed"
         self._enter_thread()
         check_batch(batch, self.limits)
@@ -174,13 +179,14 @@ class CudaRuntime(LogitsRuntime):
         if all(len(sequence.rows) == 1 for sequence in sequences):
             size = self._batch_of(len(sequences))
             self._inputs.put_decode(sequences, size)
-            self._programs[Program("decode", size, batch.text_logits, draw)]()
-            return
+            self._programs[Program("decode", size, batch.text_logits)]()
+            return size
         shape, size = self._shape_of(sequences), self._batch_of(max(1, num_sampled))
         self._inputs.put_rows(sequences, shape, num_sampled, size)
         self._programs[Program("fill", shape.rows)]()
         if num_sampled:
-            self._programs[Program("finish", size, batch.text_logits, draw)]()
+            self._programs[Program("finish", size, batch.text_logits)]()
+        return size
 
     def _batch_of(self, count: int) -> int:
         return next(size for size in self._batches if size >= count)

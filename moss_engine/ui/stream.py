@@ -58,11 +58,13 @@ async def messages(
         while not turn.over:
             reply.acknowledge(turn.heard_samples() if paced else turn.num_made)
             taking = taking or asyncio.ensure_future(anext(events))
-            due = False
+            due, silent = False, not turn.num_made
             await asyncio.wait({taking}, timeout=TICK_S)
             while taking is not None and taking.done():  # all that is there goes together
                 due = turn.fold(taking.result()) or due
                 taking = None if turn.over else asyncio.ensure_future(anext(events))
+                if silent and turn.num_made:  # but the first sound alone: seconds take their time
+                    break
                 await asyncio.sleep(0)
             waited_s = time.monotonic() - sent_s
             regular = waited_s >= TICK_S and turn.has_written

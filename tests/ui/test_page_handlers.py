@@ -125,7 +125,11 @@ async def test_sound_is_acknowledged_as_a_listener_hears_it(service):
     assert await soon(lambda: heard[asked.request_id] > 1.4 * INFO.sample_rate_hz)
     assert heard[asked.request_id] <= 1.5 * INFO.sample_rate_hz
     now[0] = 9.0
-    assert (await task)[-1]["end"] and turn.num_made == 5 * INFO.sample_rate_hz
+    told = await task
+    assert told[-1]["end"] and turn.num_made == 5 * INFO.sample_rate_hz
+    first = next(message["pcm"] for message in told if message["pcm"])
+    chunk = round(service.script.chunk_s * INFO.sample_rate_hz)
+    assert len(first) == 2 * chunk, "the first sound waits for no other"
 
 
 @pytest.mark.parametrize(

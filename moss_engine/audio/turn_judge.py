@@ -231,10 +231,11 @@ _MELODIES = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 4), "melody")
 
 
 class Judge:
-    """The judge of one session's pauses."""
+    """The judge of one session's pauses, whose answers are heard `later_s` after they are due."""
 
-    def __init__(self, eagerness: str = "auto"):
+    def __init__(self, eagerness: str = "auto", later_s: float = 0.0):
         self._eagerness = eagerness
+        self._later_s = later_s
 
     async def melody(self, pcm: np.ndarray, rate_hz: int) -> float | None:
         """int16 [n] at RATE_HZ or FROM_HZ, up to the pause, -> log-odds; None without the
@@ -244,10 +245,11 @@ class Judge:
     @property
     def longest_s(self) -> float:
         """The silence that ends what wants more."""
-        return WAITS_S[-1] * EAGERNESS[self._eagerness]
+        return WAITS_S[-1] * EAGERNESS[self._eagerness] - self._later_s
 
     def wait_s(self, text: str | None, melody: float | None) -> float:
-        return wait_s(log_odds(text, melody), self._eagerness)
+        judged_s = wait_s(log_odds(text, melody), self._eagerness)
+        return max(LOOK_S, judged_s - self._later_s)
 
 
 def _heard(pcm: np.ndarray, rate_hz: int) -> float | None:

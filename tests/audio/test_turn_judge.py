@@ -22,7 +22,7 @@ from moss_engine.audio.turn_judge import (
     log_odds,
     wait_s,
 )
-from moss_engine.audio.turn_taking import END_S, LOOK_S, RATE_HZ
+from moss_engine.audio.turn_taking import END_S, FRAME_S, LOOK_S, RATE_HZ
 from tests.audio.test_turn_taking import SAMPLE
 
 REPORT = Path(__file__).resolve().parents[2] / "assets" / "bench" / "turn_judge.json"
@@ -73,6 +73,14 @@ def test_eagerness_stretches_the_wait():
     waits = [wait_s(-9.0, eagerness) for eagerness in ("high", "medium", "low")]
     assert waits == sorted(set(waits)) and wait_s(9.0, "high") >= LOOK_S
     assert wait_s(-9.0) == wait_s(-9.0, "auto") == waits[1]
+
+
+def test_what_is_heard_later_is_judged_over_earlier():
+    judge, page = Judge(), Judge(later_s=FRAME_S)
+    for melody in (4.0, 0.0, -4.0):
+        assert page.wait_s(None, melody) == judge.wait_s(None, melody) - FRAME_S
+    assert page.longest_s == page.wait_s(None, -4.0)
+    assert Judge(later_s=1.0).wait_s(None, 4.0) == LOOK_S
 
 
 def test_features_are_those_of_whisper():

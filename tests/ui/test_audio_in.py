@@ -257,7 +257,7 @@ async def test_a_file_comes_in_and_what_is_none_is_refused(ingest):
     assert (await post(ingest, b"RIFF", (b"origin", b"https://evil.example")))[0] == 403
 
 
-BLOCK_S = 0.064
+BLOCK_S = 0.032
 
 
 class Ear:

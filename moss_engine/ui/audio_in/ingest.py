@@ -26,6 +26,7 @@ from moss_engine.audio.file import read_audio
 from moss_engine.audio.hearing import Hear, TranscribePartial
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.audio.turn_judge import Judge
+from moss_engine.audio.turn_taking import FRAME_S
 from moss_engine.audio.voice_activity import Detector, has_voice, load_detector
 
 MAX_FILES, MAX_FILES_OF_VISITOR = 8, 3  # that are being sent and read
@@ -33,6 +34,9 @@ MAX_PENDING = 16  # recordings that wait to be understood
 MAX_PENDING_OF_VISITOR = 8
 KEPT_BYTES = 64 * 1024 * 1024
 KEPT_S = 300.0
+HEARD_LATER_S = FRAME_S
+"""On the page an answer is heard 40 to 60 ms later than where a program gets it, which is the way
+through a browser from the microphone and to the loudspeaker. So much earlier a turn may end."""
 
 
 @dataclass(eq=False)
@@ -90,7 +94,7 @@ class AudioIngest:
         self.no_hands_free = no_hands_free
         self.transcribe_partial = transcribe_partial
         self.detector = detector
-        self.judge = Judge()
+        self.judge = Judge(later_s=HEARD_LATER_S)
         self._recordings: dict[str, Recording] = {}
         self._files: Counter[str] = Counter()  # that are being sent and read, by visitor
 

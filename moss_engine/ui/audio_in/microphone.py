@@ -19,7 +19,7 @@ from moss_engine.ui.audio_in.ingest import AudioIngest, Recording
 
 BLOCK_BYTES = RATE_HZ // 5  # 0.1 s, that are heard at a time
 LOOK_S = 0.35  # of new speech, whose words are shown
-SHOWN_S = 0.15  # of silence
+SHOWN_S = 0.12  # of silence: less than ends any turn
 MAX_WAITING_BYTES = 1 << 20  # half a minute
 MAX_SAYING = 400  # letters of the answer's last words
 BEHIND = "The server is too busy to listen; say it again in a moment."

@@ -95,7 +95,11 @@ class Ahead:
         given up its place."""
         begun, asked = self._begun, self._request
         if begun is not None and asked is not None and _is_same(request, asked):
-            reply = await begun
+            try:
+                reply = await asyncio.shield(begun)
+            except asyncio.CancelledError:  # of who asked, which is not that of the next to ask
+                self.drop()
+                raise
             if reply is not None and not reply.spoiled:
                 self._request = self._begun = None
                 self._figures.ahead.labels("released").inc()

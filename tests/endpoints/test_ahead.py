@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -62,6 +63,26 @@ async def test_what_failed_or_was_stopped_is_asked_once_more(service, ahead):
     await service.cancel_session("tab")
     assert await soon(lambda: not service.open)
     assert await ahead.take(AGAIN) is None
+
+
+async def test_who_stops_waiting_for_what_was_begun_is_no_matter_of_who_asks_next(
+    service, ahead, monkeypatch
+):
+    submit, may = service.submit, asyncio.Event()
+
+    async def slowly(request):
+        await may.wait()
+        return await submit(request)
+
+    monkeypatch.setattr(service, "submit", slowly)
+    ahead.begin(ASKED)
+    taking = asyncio.ensure_future(ahead.take(AGAIN))
+    await asyncio.sleep(0.01)
+    taking.cancel()
+    await asyncio.wait({taking})
+    assert taking.cancelled()
+    may.set()
+    assert await ahead.take(AGAIN) is None and not service.open
 
 
 async def test_nothing_is_begun_while_somebody_waits(service, ahead):

@@ -8,6 +8,7 @@ closed in time.
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -27,6 +28,9 @@ from moss_engine.ui.audio_in.ingest import AudioIngest, Utterance
 from moss_engine.ui.conversation import Conversation, Sessions, settle
 from moss_engine.ui.stream import Messages, messages, pool_counts
 from moss_engine.ui.turn import Turn
+
+log = logging.getLogger(__name__)
+FAULT = "The program failed at this answer; ask again."
 
 
 class Handlers:
@@ -161,8 +165,8 @@ class Handlers:
 
 
 async def _whole(turn: Turn, told: Messages) -> Messages:
-    """Every message of a reply, the first of them before anything is begun; a MossError of `told`
-    is the last one."""
+    """Every message of a reply, the first of them before anything is begun; what `told` raises is
+    the last one, as whoever waits for it must not wait for ever."""
     yield turn.message()
     try:
         async with aclosing(told) as rest:
@@ -170,4 +174,8 @@ async def _whole(turn: Turn, told: Messages) -> Messages:
                 yield message
     except MossError as error:
         turn.end("failed", str(error))
+        yield turn.message()
+    except Exception:
+        log.exception("an answer failed")
+        turn.end("failed", FAULT)
         yield turn.message()

@@ -108,6 +108,25 @@ async def test_a_full_disk_costs_the_sound_of_what_was_heard_and_no_question(han
     assert [turn.num_samples for turn in conversation.turns] == [9600, 9600]
 
 
+async def test_a_fault_of_the_program_ends_what_is_waited_for_in_a_sentence(
+    handlers, service, monkeypatch, caplog
+):
+    async def fail(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(service, "submit", fail)
+    last = (await collect(reply(handlers)))[-1]
+    assert last["end"] and last["note"] == "The program failed at this answer; ask again."
+    told = []
+    microphone = Microphone(handlers.ingest, tell=lambda kind, **fields: told.append(fields))
+    monkeypatch.setattr(microphone, "hear", fail)
+    microphone.begin(1, hands_free=False)
+    microphone.push(bytes(320))
+    assert await soon(lambda: told)
+    assert told[0]["message"] == "The program failed at what was said; say it again."
+    assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError] * 2
+
+
 async def no_pool():
     return {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -23,6 +24,9 @@ SHOWN_S = 0.12  # of silence: less than ends any turn
 MAX_WAITING_BYTES = 1 << 20  # half a minute
 MAX_SAYING = 400  # letters of the answer's last words
 BEHIND = "The server is too busy to listen; say it again in a moment."
+FAULT = "The program failed at what was said; say it again."
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,10 @@ class Microphone:
                 heard = await self.hear(**block)
             except MossError as error:
                 self._fail(taking, str(error))
+                continue
+            except Exception:
+                log.exception("a recording failed")
+                self._fail(taking, FAULT)
                 continue
             if taking is not self._taking:
                 continue

@@ -125,7 +125,8 @@ export class Wave {
       const step_s = STEPS_S[event.key];
       if (step_s === undefined) return;
       event.preventDefault();
-      seek(this.heard + step_s * rate);
+      this.heard = Math.max(0, Math.min(this.total, this.heard + step_s * rate)); // until the next tick
+      seek(this.heard);
     });
     this.begin();
   }

@@ -506,8 +506,8 @@ def _attend_kernel(query_ptr, parts_ptr, tops_ptr, anchor_ptr, meta_ptr, layer, 
     blocks = (in_prompt + (seen + BLOCK - 1) // BLOCK).to(tl.int32)
     offsets = tl.arange(0, BLOCK)[:, None] * size + columns[None, :]
     # earlier runs wrote the history, so that it can be read while the previous kernel is still
-    # busy, but not a ring to which that writes the chunk before
-    if ((field(meta_ptr, stream, 17) & CONTINUES) != 0) & (split >= in_prompt):
+    # busy, unless that writes what this chunk continues
+    if (field(meta_ptr, stream, 17) & CONTINUES) != 0:
         wait_for_previous(OVERLAP)
     if SPLITS > 1:
         notes, known = _history(anchor_ptr, prompt, ring, split, in_prompt, prompt_frames, seen,

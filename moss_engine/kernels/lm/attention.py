@@ -4,9 +4,12 @@ The pool is two tensors [slots, blocks + 1, kv_heads, block_size, head_dim]. The
 last one takes what padding rows write. In 8 bits (QUANT) a row is head_dim / 2 words of 16 bits,
 whose lower bytes are the first half of a head and the upper ones the second, so that words reach
 the tensor cores as values of 16 bits do; each row of a head has two scales, of its key and of its
-value, which meet scores and weights. Positions are split over several programs where too few
-would run. Each keeps the sum of its weighted values, the largest score and the sum of weights; the
-program that finishes last adds the parts up, always in the same order.
+value, which meet scores and weights. In decoding, keys go there as the bytes that they are and meet
+queries of two bytes, so that only values are widened.
+
+Positions are split over several programs where too few would run. Each keeps the sum of its
+weighted values, the largest score and the sum of weights; the program that finishes last adds the
+parts up, always in the same order.
 
 Own kernels rather than a library's, because the decode kernel norms, rotates and writes the new row
 itself, reads the block tables on the device, so that a captured graph needs no planning by the
@@ -30,6 +33,7 @@ from moss_engine.kernels.launch import (
     start_next,
     wait_for_previous,
 )
+from moss_engine.kernels.lm.integer_rows import join_bytes
 from moss_engine.models.config import ModelConfig
 
 
@@ -60,6 +64,7 @@ def load_half_keys(pool_ptr, at, t, end, halves, D: tl.constexpr):
     return tl.load(pool_ptr + at[None, :] + halves[:, None], mask=inside, other=0)
 
 
+_MOST_STEPS = tl.constexpr(127 * 256 + 127)  # of two signed bytes
 # Two words of two int8 each to a pair of bfloat16, of lower or of upper bytes: 128 + the lower
 # seven bits, less 128, or less 256 where the sign is set.
 _WIDEN = tl.constexpr("""
@@ -118,10 +123,9 @@ def join_scales(k_scale, v_scale):
 
 @triton.jit
 def split_scales(scales):
-    """The reverse of `join_scales`, of a tile's rows: [1, T] each."""
-    k_scale, v_scale = (scales << 16), scales & _UPPER_HALF
-    return (k_scale.to(tl.float32, bitcast=True)[None, :],
-            v_scale.to(tl.float32, bitcast=True)[None, :])
+    """The reverse of `join_scales`."""
+    k_scale, v_scale = scales << 16, scales & _UPPER_HALF
+    return k_scale.to(tl.float32, bitcast=True), v_scale.to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -145,7 +149,7 @@ def whole(acc, M: tl.constexpr, DP: tl.constexpr):
 def add_values(weights, v_scale, v, acc, keep, dtype: tl.constexpr, QUANT: tl.constexpr):
     """A tile's weighted values, added to what is kept of the sum."""
     if QUANT:
-        weights = (weights * v_scale).to(dtype)
+        weights = (weights * v_scale[None, :]).to(dtype)
         first, second = widen_lower(v, dtype, QUANT), widen_upper(v, dtype, QUANT)
         added = (tl.dot(weights, first, acc[0] * keep[:, None], input_precision="ieee"),
                  tl.dot(weights, second, acc[1] * keep[:, None], input_precision="ieee"))
@@ -235,7 +239,7 @@ def add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, gro
         acc = tl.zeros([M, DP], tl.float32)
         total = tl.zeros([M], tl.float32)
         top = tl.full([M], LOWEST, tl.float32)
-        AT_ONCE: tl.constexpr = 4 if M == 16 else 1  # larger parts have no registers for more
+        AT_ONCE: tl.constexpr = 4 if M <= 16 else 1  # larger parts have no registers for more
         for part in tl.range(0, num_active, loop_unroll_factor=AT_ONCE):
             part_top = tl.load(part_stats_ptr + (base + part) * 2 * M + rows)
             part_total = tl.load(part_stats_ptr + (base + part) * 2 * M + M + rows)
@@ -295,110 +299,109 @@ def _store_row(k_pool_ptr, v_pool_ptr, scales_ptr, blocks_before, t, kv_head, k_
 
 
 @triton.jit
-def _own_value(v, own, M: tl.constexpr):
-    return tl.where(own, v, 0.0)[None, :] + tl.zeros([M, v.shape[0]], tl.float32)
-
-
-@triton.jit
-def _attend_to_itself(q_first, q_second, k_first, k_second, v, scale_log2, own, M: tl.constexpr,
-                      QUANT: tl.constexpr):
-    """The sums that attention starts with: those of the new row alone where `own`, else of nothing.
-    """
+def _attend_to_itself(q_first, q_second, k_first, k_second, scale_log2, own, M: tl.constexpr):
+    """The largest score and the sum of weights that attention starts with: those of the new row
+    alone where `own`, else of nothing."""
     score = tl.sum(q_first.to(tl.float32) * k_first, 1)
     score += tl.sum(q_second.to(tl.float32) * k_second, 1)
     top = tl.where(own, score * scale_log2, LOWEST)
-    total = tl.where(own, 1.0, 0.0) + tl.zeros([M], tl.float32)
-    acc = (_own_value(v[0], own, M), _own_value(v[1], own, M)) if QUANT else _own_value(v, own, M)
-    return top, total, acc
+    return top, tl.where(own, 1.0, 0.0) + tl.zeros([M], tl.float32)
 
 
 @triton.jit
-def _attend_tile(q_first, q_second, tile, inside, scale_log2, top, total, acc, QUANT: tl.constexpr):
-    """Take one tile of cached rows into the sums of a decoding row's heads."""
-    dtype: tl.constexpr = q_first.dtype
+def _query_bytes(first, second, M: tl.constexpr, DP: tl.constexpr):
+    """Queries as the bytes of keys meet them, and the size of a step of each. They are rounded to
+    whole steps of 16 bits: int8 [2 * M, DP], of every head the upper bytes, then the lower ones,
+    both signed, and dimensions in the order of the pool."""
+    step = tl.max(tl.maximum(tl.abs(first), tl.abs(second)), 1) / _MOST_STEPS
+    step = tl.maximum(step, 1e-30)
+    first = tl.floor(first / step[:, None] + 0.5).to(tl.int32)
+    second = tl.floor(second / step[:, None] + 0.5).to(tl.int32)
+    # not by tl.join: the product would take its tiles of keys from memory byte by byte
+    pair = tl.arange(0, 2)
+    steps = tl.where(pair[None, None, None, :] == 0, first[:, None, :, None],
+                     second[:, None, :, None])
+    upper = (steps + 128) >> 8
+    both = tl.where(pair[None, :, None, None] == 0, upper, steps - upper * 256)
+    return tl.reshape(both.to(tl.int8), (2 * M, DP)), step
+
+
+@triton.jit
+def _attend_tile(q, tile, inside, scale_log2, top, total, acc, dtype: tl.constexpr,
+                 QUANT: tl.constexpr):
+    """Take one tile of cached rows into the sums of a decoding row's heads. In 8 bits those rows
+    are rows of both products and heads their columns, of which tensor cores take as few as 8."""
+    OVER: tl.constexpr = 0 if QUANT else 1  # the axis of cached rows
     if QUANT:
         keys, v, scales = tile
         k_scale, v_scale = split_scales(scales)
-        scores = tl.dot(q_first, widen_lower(keys, dtype, QUANT), input_precision="ieee")
-        scores = tl.dot(q_second, widen_upper(keys, dtype, QUANT), scores, input_precision="ieee")
-        scores *= k_scale
+        upper, lower = join_bytes(tl.dot(keys, tl.trans(q[0]), out_dtype=tl.int32))
+        scores = (upper * 256 + lower).to(tl.float32) * (q[1] * scale_log2)[None, :]
+        scores *= k_scale[:, None]
     else:
         k_first, k_second, v = tile
-        v_scale = 1.0
-        scores = tl.dot(q_first, k_first, input_precision="ieee")
-        scores = tl.dot(q_second, k_second, scores, input_precision="ieee")
-    scores = tl.where(inside[None, :], scores * scale_log2, LOWEST)
-    new_top = tl.maximum(top, tl.max(scores, 1))
+        scores = tl.dot(q[0], k_first, input_precision="ieee")
+        scores = tl.dot(q[1], k_second, scores, input_precision="ieee") * scale_log2
+    scores = tl.where(tl.expand_dims(inside, 1 - OVER), scores, LOWEST)
+    new_top = tl.maximum(top, tl.max(scores, OVER))
     keep = tl.exp2(top - new_top)
-    weights = tl.exp2(scores - new_top[:, None])
-    acc = add_values(weights, v_scale, v, acc, keep, dtype, QUANT)
-    return new_top, total * keep + tl.sum(weights, 1), acc
+    weights = tl.exp2(scores - tl.expand_dims(new_top, OVER))
+    total = total * keep + tl.sum(weights, OVER)
+    if QUANT:
+        weights = (weights * tl.where(inside, v_scale, 0.0)[:, None]).to(dtype)
+        first, second = widen_lower(v, dtype, QUANT), widen_upper(v, dtype, QUANT)
+        acc = (tl.dot(first, weights, acc[0] * keep[None, :], input_precision="ieee"),
+               tl.dot(second, weights, acc[1] * keep[None, :], input_precision="ieee"))
+    else:
+        acc = tl.dot(weights.to(dtype), v, acc * keep[:, None], input_precision="ieee")
+    return new_top, total, acc
 
 
 @triton.jit
-def _load_tile(k_pool_ptr, v_pool_ptr, scales_ptr, blocks, t, end, pool_slot, kv_head,
-               KV: tl.constexpr, D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr,
-               BLOCK: tl.constexpr, QUANT: tl.constexpr):
-    """Cached rows t: both halves of the keys, transposed, and values; or words of both and scales.
-    """
-    halves, dims = tl.arange(0, HP), tl.arange(0, DP)
+def _find_tile(table, first, end, T: tl.constexpr, BLOCK: tl.constexpr, QUANT: tl.constexpr):
+    """Blocks of the T positions from `first` on: in 8 bits a number for each block of them."""
     if QUANT:
-        at = place_rows(blocks, t, pool_slot, kv_head, KV, BLOCK, D // 2)
-        tile = (load_half_keys(k_pool_ptr, at, t, end, halves, D),
-                load_rows(v_pool_ptr, at, t, end, halves, D // 2),
-                tl.load(scales_ptr + at // (D // 2), mask=t < end, other=0))
+        # where neither size is a multiple of the other, a tile may begin and end inside blocks
+        NUM: tl.constexpr = (T // BLOCK if T % BLOCK == 0 else 1 if BLOCK % T == 0 else
+                             (T - 1) // BLOCK + 2)
+        blocks = ()
+        for i in tl.static_range(NUM):
+            block = first // BLOCK + i
+            blocks += (tl.load(table + block, mask=block * BLOCK < end, other=0),)
     else:
+        blocks = find_blocks(table, first + tl.arange(0, T), end, BLOCK)
+    return blocks
+
+
+@triton.jit
+def _load_tile(k_pool_ptr, v_pool_ptr, scales_ptr, blocks, first, end, pool_slot, kv_head,
+               KV: tl.constexpr, D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr,
+               BLOCK: tl.constexpr, T: tl.constexpr, QUANT: tl.constexpr):
+    """The T cached rows from `first` on: both halves of the keys, transposed, and values. In 8 bits
+    bytes of keys [T, DP], words of values, transposed, and scales; from `end` on they are whatever
+    lies there."""
+    times, halves, dims = tl.arange(0, T), tl.arange(0, HP), tl.arange(0, DP)
+    if QUANT:
+        row = times if T % BLOCK == 0 else first % BLOCK + times
+        start = ((pool_slot + blocks[0]) * KV + kv_head) * BLOCK + tl.zeros_like(times)
+        for i in tl.static_range(1, len(blocks)):
+            start = tl.where(row < i * BLOCK, start,
+                             ((pool_slot + blocks[i]) * KV + kv_head) * BLOCK)
+        row %= BLOCK
+        bytes_ptr = k_pool_ptr.to(tl.pointer_type(tl.int8))
+        keys = tl.load(bytes_ptr + (start * D)[:, None] + (row[:, None] * D + dims[None, :]),
+                       mask=(dims < D)[None, :], other=0)
+        words = tl.load(v_pool_ptr + (start * (D // 2))[None, :]
+                        + (row[None, :] * (D // 2) + halves[:, None]),
+                        mask=(halves < D // 2)[:, None], other=0)
+        tile = (keys, words, tl.load(scales_ptr + start + row))
+    else:
+        t = first + times
         at = place_rows(blocks, t, pool_slot, kv_head, KV, BLOCK, D)
         tile = (load_half_keys(k_pool_ptr, at, t, end, halves, D),
                 load_half_keys(k_pool_ptr + D // 2, at, t, end, halves, D),
                 load_rows(v_pool_ptr, at, t, end, dims, D))
     return tile
-
-
-@triton.jit
-def _load_ahead(k_pool_ptr, v_pool_ptr, scales_ptr, table, pool_slot, kv_head, start, end,
-                KV: tl.constexpr, D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr,
-                BLOCK: tl.constexpr, T: tl.constexpr, QUANT: tl.constexpr):
-    """The first tile of start..end, and where the second lies."""
-    t = start + tl.arange(0, T)
-    blocks = find_blocks(table, t, end, BLOCK)
-    ahead = _load_tile(k_pool_ptr, v_pool_ptr, scales_ptr, blocks, t, end, pool_slot, kv_head, KV,
-                       D, HP, DP, BLOCK, QUANT)
-    return ahead, find_blocks(table, t + T, end, BLOCK)
-
-
-@triton.jit
-def _attend_ahead(q_first, q_second, ahead, blocks, k_pool_ptr, v_pool_ptr, scales_ptr, table,
-                  pool_slot, kv_head, start, end, scale_log2, top, total, acc, KV: tl.constexpr,
-                  D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr,
-                  T: tl.constexpr, QUANT: tl.constexpr):
-    """Attend to start..end; the first tile is `ahead`, the second's `blocks` are known."""
-    times = tl.arange(0, T)
-    for tile in tl.range(start, end, T, num_stages=1):
-        t = tile + T + times
-        then = _load_tile(k_pool_ptr, v_pool_ptr, scales_ptr, blocks, t, end, pool_slot, kv_head,
-                          KV, D, HP, DP, BLOCK, QUANT)
-        blocks = find_blocks(table, t + T, end, BLOCK)
-        top, total, acc = _attend_tile(q_first, q_second, ahead, tile + times < end, scale_log2,
-                                       top, total, acc, QUANT)
-        ahead = then
-    return top, total, acc
-
-
-@triton.jit
-def _attend_staged(q_first, q_second, k_pool_ptr, v_pool_ptr, scales_ptr, table, pool_slot, kv_head,
-                   start, end, scale_log2, top, total, acc, KV: tl.constexpr, D: tl.constexpr,
-                   HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr,
-                   STAGES: tl.constexpr, QUANT: tl.constexpr):
-    """Attend to start..end with STAGES tiles on their way."""
-    times = tl.arange(0, T)
-    for tile in tl.range(start, end, T, num_stages=STAGES):
-        t = tile + times
-        loaded = _load_tile(k_pool_ptr, v_pool_ptr, scales_ptr, find_blocks(table, t, end, BLOCK),
-                            t, end, pool_slot, kv_head, KV, D, HP, DP, BLOCK, QUANT)
-        top, total, acc = _attend_tile(q_first, q_second, loaded, t < end, scale_log2, top, total,
-                                       acc, QUANT)
-    return top, total, acc
 
 
 @triton.jit
@@ -430,8 +433,9 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
     cached rows are read before the previous kernel has ended: no kernel of the step writes them.
 
     Where there is little to read (STAGES 0), a split's first tile is loaded before the previous
-    kernel has ended, every other one tile ahead of its use, and block numbers one ahead of that;
-    otherwise STAGES tiles are on their way.
+    kernel has ended, every other one tile ahead of its use; otherwise STAGES tiles are on their
+    way. Block numbers are there one tile earlier. In 8 bits scores are exact but for the rounding
+    of queries to steps of 1 / 32639 of their largest value.
     """
     split, kv_head = tl.program_id(0), tl.program_id(1)
     lane, sequence = tl.program_id(2) // batch, tl.program_id(2) % batch
@@ -445,9 +449,11 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
     pool_slot = (slot + lane * lane_slots).to(tl.int64) * (num_blocks + 1)
     table = tables_ptr + sequence * table_stride
     start, end = split * length, tl.minimum(num_cached, (split + 1) * length)
+    blocks = _find_tile(table, start, end, T, BLOCK, QUANT)
     if STAGES == 0:
-        ahead, blocks = _load_ahead(k_pool_ptr, v_pool_ptr, scales_ptr, table, pool_slot, kv_head,
-                                    start, end, KV, D, HP, DP, BLOCK, T, QUANT)
+        ahead = _load_tile(k_pool_ptr, v_pool_ptr, scales_ptr, blocks, start, end, pool_slot,
+                           kv_head, KV, D, HP, DP, BLOCK, T, QUANT)
+        blocks = _find_tile(table, start + T, end, T, BLOCK, QUANT)
     norms = load_norm(q_norm_ptr + lane * D, halves, D) + load_norm(k_norm_ptr + lane * D, halves,
                                                                     D)
     angles = load_angles(rope_ptr, num_cached, halves, D)
@@ -456,25 +462,36 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
     qkv_ptr += row * (KV * (G + 2) * D)
     q_first, q_second, k_new_first, k_new_second = _load_new_row(qkv_ptr, norms, angles, kv_head,
                                                                  eps, KV, G, D, M, HP)
-    q_first, q_second = (q_first.to(qkv_ptr.dtype.element_ty),
-                         q_second.to(qkv_ptr.dtype.element_ty))
+    dtype: tl.constexpr = qkv_ptr.dtype.element_ty
     scale_log2 = scale * LOG2_E
+    own = split == 0
     block = pool_slot + tl.load(table + num_cached // BLOCK)
     k_new_first, k_new_second, v_new = _store_row(
         k_pool_ptr, v_pool_ptr, scales_ptr, block, num_cached, kv_head, k_new_first, k_new_second,
-        qkv_ptr + (KV * (G + 1) + kv_head) * D, KV, D, HP, DP, BLOCK, split == 0, QUANT)
-    top, total, acc = _attend_to_itself(q_first, q_second, k_new_first, k_new_second, v_new,
-                                        scale_log2, split == 0, M, QUANT)
-    if STAGES == 0:
-        top, total, acc = _attend_ahead(q_first, q_second, ahead, blocks, k_pool_ptr, v_pool_ptr,
-                                        scales_ptr, table, pool_slot, kv_head, start, end,
-                                        scale_log2, top, total, acc, KV, D, HP, DP, BLOCK, T, QUANT)
-    else:
-        top, total, acc = _attend_staged(q_first, q_second, k_pool_ptr, v_pool_ptr, scales_ptr,
-                                         table, pool_slot, kv_head, start, end, scale_log2, top,
-                                         total, acc, KV, D, HP, DP, BLOCK, T, STAGES, QUANT)
+        qkv_ptr + (KV * (G + 1) + kv_head) * D, KV, D, HP, DP, BLOCK, own, QUANT)
+    top, total = _attend_to_itself(q_first, q_second, k_new_first, k_new_second, scale_log2, own, M)
     if QUANT:
-        acc = whole(acc, M, DP)
+        q = _query_bytes(q_first, q_second, M, DP)
+        acc = (tl.where(own, v_new[0], 0.0)[:, None] + tl.zeros([HP, M], tl.float32),
+               tl.where(own, v_new[1], 0.0)[:, None] + tl.zeros([HP, M], tl.float32))
+    else:
+        q = (q_first.to(dtype), q_second.to(dtype))
+        acc = tl.where(own, v_new, 0.0)[None, :] + tl.zeros([M, DP], tl.float32)
+    times = tl.arange(0, T)
+    for first in tl.range(start, end, T, num_stages=max(STAGES, 1)):
+        if STAGES == 0:
+            tile = ahead
+            ahead = _load_tile(k_pool_ptr, v_pool_ptr, scales_ptr, blocks, first + T, end,
+                               pool_slot, kv_head, KV, D, HP, DP, BLOCK, T, QUANT)
+            blocks = _find_tile(table, first + 2 * T, end, T, BLOCK, QUANT)
+        else:
+            tile = _load_tile(k_pool_ptr, v_pool_ptr, scales_ptr, blocks, first, end, pool_slot,
+                              kv_head, KV, D, HP, DP, BLOCK, T, QUANT)
+            blocks = _find_tile(table, first + T, end, T, BLOCK, QUANT)
+        top, total, acc = _attend_tile(q, tile, first + times < end, scale_log2, top, total, acc,
+                                       dtype, QUANT)
+    if QUANT:
+        acc = whole((tl.trans(acc[0]), tl.trans(acc[1])), M, DP)
     is_last = True
     if SPLIT and (num_active > 1):
         is_last, acc, total = add_up_parts(
@@ -532,7 +549,7 @@ def _attend_rows_tile(q, k_pool_ptr, v_pool_ptr, scales_ptr, blocks, t, end, see
         scores = tl.dot(q[0], tl.trans(widen_lower(k, dtype, QUANT)), input_precision="ieee")
         scores = tl.dot(q[1], tl.trans(widen_upper(k, dtype, QUANT)), scores,
                         input_precision="ieee")
-        scores *= k_scale * scale_log2
+        scores *= k_scale[None, :] * scale_log2
     else:
         dtype: tl.constexpr = q.dtype
         at = place_rows(blocks, t, pool_slot, kv_head, KV, BLOCK, D)
@@ -629,16 +646,16 @@ class _Tuning:
     stages: int
 
 
-# One sequence's attention is latency: as many programs as run at once, all of which load at once.
-# Where there are several programs for every multiprocessor anyway, smaller ones share it. Tiles of
-# rows compute, and adding up their larger parts costs more.
-_ALONE, _ALONE_8 = _Tuning(128, 64, 8, 0), _Tuning(128, 64, 4, 0)
-_FEW, _FEW_8 = _Tuning(256, 128, 8, 3), _Tuning(256, 64, 4, 0)
-_MANY, _MANY_8 = _Tuning(256, 64, 4, 3), _Tuning(256, 64, 2, 0)
-_MOST = _Tuning(256, 32, 1, 3)
+# For up to so many lanes times sequences, as measured on an H200. One sequence's attention is
+# latency: as many programs as run at once, which in 16 bits load all at once. Where there are
+# several programs for every multiprocessor anyway, smaller ones share it. Tiles of rows compute,
+# and adding up their larger parts costs more.
+_DECODE = {1: _Tuning(128, 64, 8, 0), 63: _Tuning(256, 128, 8, 2), 127: _Tuning(256, 64, 4, 2)}
+_DECODE_8 = {31: _Tuning(384, 128, 4, 2), 127: _Tuning(512, 128, 2, 2)}
+_MOST = _Tuning(256, 32, 1, 2)
 _ROWS, _ROWS_8 = _Tuning(264, 64, 4, 3), _Tuning(264, 64, 4, 2)
-_FEWEST_MANY, _FEWEST_MOST = 64, 128  # lanes times sequences
 _SMALLEST_DOT = 16
+_FEWEST_COLUMNS = 4  # heads, each with two bytes: tensor cores take 8 columns
 _LARGEST_TILE = 64  # rows
 _PART_VALUES = 1 << 25
 
@@ -685,9 +702,10 @@ class PagedAttention:
         per_kv = heads // kv_heads
         self._num_heads = heads
         self._padded_heads = next_power_of_2(per_kv)
-        self._decode_rows = max(_SMALLEST_DOT, self._padded_heads)
+        in_int8 = pool.scales is not None
+        self._decode_rows = max(_FEWEST_COLUMNS if in_int8 else _SMALLEST_DOT, self._padded_heads)
         half = max(_SMALLEST_DOT, next_power_of_2(head_dim // 2))
-        quant = 0 if pool.scales is None else 1 if interpreted() else 2
+        quant = (1 if interpreted() else 2) if in_int8 else 0
         padded = 2 * half if quant else max(_SMALLEST_DOT, next_power_of_2(head_dim))
         self._shape = {"KV": kv_heads, "G": per_kv, "D": head_dim, "HP": half, "DP": padded,
                        "BLOCK": pool.block_size, "QUANT": quant}
@@ -745,14 +763,9 @@ class PagedAttention:
             SPLIT=splits > 1, STAGES=tuning.stages, **self._shape, **options(tuning.warps))
 
     def _decode_tuning(self, lanes: int, batch: int) -> _Tuning:
-        in_int8 = self.pool.scales is not None
-        if batch == 1:
-            return _ALONE_8 if in_int8 else _ALONE
-        if lanes * batch < _FEWEST_MANY:
-            return _FEW_8 if in_int8 else _FEW
-        if lanes * batch < _FEWEST_MOST:
-            return _MANY_8 if in_int8 else _MANY
-        return _MOST
+        groups = lanes * batch if batch > 1 else 1  # one sequence's lanes are as one
+        tunings = _DECODE if self.pool.scales is None else _DECODE_8
+        return next((tuning for most, tuning in tunings.items() if groups <= most), _MOST)
 
     def _num_splits(self, likely_groups: int, max_groups: int, rows: int,
                     wanted_programs: int) -> int:

@@ -136,7 +136,7 @@ def _load_scales(scale_rows, column, COLUMNS: tl.constexpr, K: tl.constexpr, GRO
 
 
 @triton.jit
-def _join_bytes(sums):
+def join_bytes(sums):
     """[R, 2 N] of the rows' upper and lower bytes in turn -> [R, N] of each."""
     return tl.split(tl.reshape(sums, [sums.shape[0], sums.shape[1] // 2, 2]))
 
@@ -166,7 +166,7 @@ def _add_products(acc, weight_tiles, first_weight, xs, scales, column, COLUMNS: 
             low, high = _bytes_4(weights, ASM)
             sums = tl.dot(low, xs[2 * part].T, out_dtype=tl.int32)
             sums = tl.dot(high, xs[2 * part + 1].T, sums, out_dtype=tl.int32)
-            upper, lower = _join_bytes(sums)
+            upper, lower = join_bytes(sums)
             acc += scales[part][:, None] * (upper * 256 + lower).to(tl.float32)
     return acc
 
@@ -175,7 +175,7 @@ def _add_products(acc, weight_tiles, first_weight, xs, scales, column, COLUMNS: 
 def _finish_sums(acc, scale, BITS: tl.constexpr):
     """What `_add_products` has added up as float32 [R, N]; those of 8 bits are scaled here."""
     if BITS == 8:
-        upper, lower = _join_bytes(acc)
+        upper, lower = join_bytes(acc)
         acc = (upper.to(tl.float32) * 256.0 + lower.to(tl.float32)) * scale[:, None]
     return acc
 

@@ -9,13 +9,15 @@ from torch.nn import functional as F
 pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
 
+from moss_engine.kernels.lm.attention import PagedAttention, Pool  # noqa: E402
 from moss_engine.kernels.lm.few_rows import FewRows, has_few_rows  # noqa: E402
 from moss_engine.kernels.lm.integer_rows import IntegerRows  # noqa: E402
 from moss_engine.kernels.lm.matvec import matvec  # noqa: E402
 from moss_engine.kernels.lm.packed_rows import PackedRows, widen  # noqa: E402
 from moss_engine.kernels.lm.rows import embed, quantise_rows  # noqa: E402
+from moss_engine.models.network import rotary_pairs  # noqa: E402
 from moss_engine.models.packed import group_of, quantise4, quantise8, widen4  # noqa: E402
-from tests.runtime.cuda.cuda_support import DEVICE, INTERPRETED, relative_error  # noqa: E402
+from tests.runtime.cuda.cuda_support import DEVICE, INTERPRETED, SMALL, relative_error  # noqa: E402
 
 # bfloat16 rounds to 2**-9 relative; the sums themselves are float32.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 6e-3}
@@ -295,3 +297,53 @@ def test_few_float8_rows(lanes, rows, inputs, outputs):
     few_rows(values, weight, out, gated=True, scales=(row_scale, scale))
     first, second = wanted.chunk(2, -1)
     assert relative_error(out, F.silu(first) * second) < 4 * FLOAT16
+
+
+def make_pool(slots: int, blocks: int, block: int, dtype: torch.dtype, *, in_int8: bool) -> Pool:
+    """Full of what others left there, none of which is a number in 16 bits or as a scale."""
+    kv_heads, head_dim = SMALL.num_key_value_heads, SMALL.head_dim
+    shape = (slots, blocks + 1, kv_heads, block, head_dim)
+    if not in_int8:
+        return Pool(*torch.full((2, *shape), torch.nan, device=DEVICE, dtype=dtype))
+    words = torch.full((2, *shape[:-1], head_dim // 2), -1, device=DEVICE, dtype=torch.int16)
+    return Pool(*words, torch.full(shape[:-1], -1, device=DEVICE, dtype=torch.int32))
+
+
+@pytest.mark.parametrize("in_int8", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("batch", "block"), [(1, 4), (3, 24)] if INTERPRETED else [(1, 4), (3, 24), (40, 16), (80, 64)]
+)
+def test_a_row_attends_alone_as_among_others(batch, block, dtype, in_int8):
+    """Decoding against the kernels of a prompt, over contexts within and past a tile and a block;
+    of two lanes, and with an own scale for each row of the pool."""
+    lanes, most = 2, 70 if INTERPRETED else 300
+    lengths = [(most, 0, 65, 1, 31, 64, 33)[i % 7] for i in range(batch)]
+    blocks = most // block + 1
+    tables = torch.randperm(batch * blocks, generator=torch.Generator().manual_seed(1))
+    tables = tables.to(DEVICE, torch.int32).view(batch, blocks)
+    pool = make_pool(lanes, batch * blocks, block, dtype, in_int8=in_int8)
+    attention = PagedAttention(SMALL, pool, rotary_pairs(SMALL, most + 1, DEVICE), lanes * batch)
+    heads, kv_heads = SMALL.num_attention_heads, SMALL.num_key_value_heads
+    norms = [normal(lanes, SMALL.head_dim, dtype=dtype, seed=seed) for seed in (2, 3)]
+    width = heads * SMALL.head_dim
+    positions = torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
+
+    def places(index: int, rows: torch.Tensor) -> torch.Tensor:
+        return tables[index, rows // block] * block + rows % block
+
+    for index, length in enumerate(lengths):
+        rows = torch.arange(length, dtype=torch.int32, device=DEVICE)
+        size = (lanes, length, 2 * kv_heads * SMALL.head_dim)
+        qkv = normal(*size, dtype=dtype, seed=index) * 0.99 ** rows[:, None]
+        attention.store(qkv.to(dtype), *norms, 0, 1, rows, places(index, rows), None)
+    qkv = normal(lanes, batch, width + 2 * kv_heads * SMALL.head_dim, dtype=dtype, seed=4)
+    alone, queries, among = torch.full((3, lanes, batch, width), torch.nan, device=DEVICE).to(dtype)
+    attention.decode(qkv, *norms, 0, 1, positions, tables, alone)
+    own = torch.cat([places(i, positions[i : i + 1]) for i in range(batch)])
+    attention.store(qkv, *norms, 0, 1, positions, own, queries)
+    numbers = torch.arange(batch, dtype=torch.int32, device=DEVICE)
+    tiles = torch.stack([numbers, torch.ones_like(numbers), positions, numbers])
+    attention.attend(queries, 0, 1, tiles, 1, tables, among)
+    # in 8 bits a decoding row's queries have steps of 1 / 32639 of the largest value
+    assert relative_error(alone, among) < max(TOLERANCE[dtype], FIXED_POINT if in_int8 else 0)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from moss_engine.api.errors import MossError, error_of
+from moss_engine.api.errors import MossError, ReplyFaultError, error_of
 from moss_engine.api.events import (
     AudioChunk,
     Called,
@@ -39,6 +40,8 @@ from moss_engine.endpoints.realtime.wire import Wire
 from moss_engine.endpoints.replies import Usage, first_of, word_value
 from moss_engine.endpoints.server import Server
 
+log = logging.getLogger(__name__)
+FAULT = "The program failed at this answer; ask again."
 Emit = Callable[..., Awaitable[None]]
 Ready = Callable[[], Coroutine[Any, Any, None]]
 
@@ -109,14 +112,22 @@ class Answer:
                     finished = await self._follow()
                 status, details = self._end(finished)
         except (MossError, ApiError) as error:
-            refusal = of_moss(error)
-            self._server.refused(refusal)
-            details = {"type": "failed", "error": refusal.value()}
+            details = self._refused(of_moss(error))
+        except TimeoutError:  # of a client that takes nothing any more
+            raise
+        except Exception:
+            log.exception("an answer failed")
+            details = self._refused(of_moss(ReplyFaultError(FAULT)))
         self.item.status = "completed" if status == "completed" else "incomplete"
         if self._shown:
             await self._close()
         self.over = True
         await self._emit("response.done", response=self._value(status, details))
+
+    def _refused(self, refusal: ApiError) -> dict[str, Any]:
+        """The details of a response that failed."""
+        self._server.refused(refusal)
+        return {"type": "failed", "error": refusal.value()}
 
     def request(self) -> Request:
         """What is asked of the service; raises ApiError or MossError."""

@@ -181,6 +181,18 @@ async def test_a_failure_is_the_response_s_status(connect, service):
     assert response.status == "failed" and response.status_details.error.code == "E_ENGINE"
 
 
+async def test_what_nobody_foresaw_ends_the_response_too(connect, service, monkeypatch):
+    async def broken(*_: object) -> None:
+        raise RuntimeError("a pipe burst")
+
+    monkeypatch.setattr(service, "submit", broken)
+    async with connect(MANUAL) as connection:
+        response = (await ask(connection))[-1].response
+        assert response.status == "failed" and "ask again" in response.status_details.error.message
+        monkeypatch.undo()
+        assert (await ask(connection))[-1].response.status == "completed"
+
+
 async def test_noise_behind_an_answer_does_not_ask_again(connect, service, monkeypatch):
     async def not_understood(*_: object) -> tuple[int, ...]:
         raise AudioEmptyError("Nothing was heard; speak louder.")

@@ -100,6 +100,9 @@ class ReplyFaultError(EngineFaultError, code="E_REPLY"):
     """This reply alone could not be made; the engine and other replies go on."""
 
 
+UNFORESEEN = "The program failed at this answer; ask again."
+
+
 class ConfigError(MossError, code="E_CONFIG"):
     """An option, or a combination of options, that cannot work."""
 

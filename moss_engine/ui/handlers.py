@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from moss_engine.api.errors import MossError, ParameterError, UnsupportedModeError
+from moss_engine.api.errors import UNFORESEEN, MossError, ParameterError, UnsupportedModeError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Request
 from moss_engine.api.service import ClonedVoice, SpeechService
@@ -30,7 +30,6 @@ from moss_engine.ui.stream import Messages, messages, pool_counts
 from moss_engine.ui.turn import Turn
 
 log = logging.getLogger(__name__)
-FAULT = "The program failed at this answer; ask again."
 
 
 class Handlers:
@@ -177,5 +176,5 @@ async def _whole(turn: Turn, told: Messages) -> Messages:
         yield turn.message()
     except Exception:
         log.exception("an answer failed")
-        turn.end("failed", FAULT)
+        turn.end("failed", UNFORESEEN)
         yield turn.message()

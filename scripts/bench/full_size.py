@@ -168,10 +168,7 @@ def measure_decode(
         measure(report, name, "device", runtime.decode_again(batch), limit_ms, dtype)
         for how, text_logits in (("rows drawn", True), ("speaking, rows drawn", False)):
             runtime.step(step, gpu.sampling(config, batch, text_logits=text_logits))
-            again = gpu.in_turn(
-                runtime.decode_again(batch, text_logits=text_logits),
-                runtime.draw_again(batch, text_logits=text_logits),
-            )
+            again = runtime.decode_again(batch, text_logits=text_logits, draw=True)
             least_ms = needs.decode_ms(ceilings, batch, CONTEXT_ROWS, text_logits=text_logits)
             measure(report, f"{name}, {how}", "device", again, least_ms, dtype)
         again = lambda: runtime.forward(step)  # noqa: B023, E731

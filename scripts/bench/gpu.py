@@ -68,16 +68,6 @@ def wall_times_ms(run: Callable[[], object], *, rest_s: float = 0.0) -> list[flo
     return times
 
 
-def in_turn(*runs: Callable[[], object]) -> Callable[[], None]:
-    """One after another."""
-
-    def run() -> None:
-        for each in runs:
-            each()
-
-    return run
-
-
 def measure(
     report: Report,
     name: str,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from moss_engine.api.errors import MossError, ReplyFaultError, error_of
+from moss_engine.api.errors import UNFORESEEN, MossError, ReplyFaultError, error_of
 from moss_engine.api.events import (
     AudioChunk,
     Called,
@@ -41,7 +41,6 @@ from moss_engine.endpoints.replies import Usage, first_of, word_value
 from moss_engine.endpoints.server import Server
 
 log = logging.getLogger(__name__)
-FAULT = "The program failed at this answer; ask again."
 Emit = Callable[..., Awaitable[None]]
 Ready = Callable[[], Coroutine[Any, Any, None]]
 
@@ -117,7 +116,7 @@ class Answer:
             raise
         except Exception:
             log.exception("an answer failed")
-            details = self._refused(of_moss(ReplyFaultError(FAULT)))
+            details = self._refused(of_moss(ReplyFaultError(UNFORESEEN)))
         self.item.status = "completed" if status == "completed" else "incomplete"
         if self._shown:
             await self._close()

@@ -119,14 +119,19 @@ class CudaRuntime(LogitsRuntime):
         logits = self._logits.first(len(sampling.sequences), text_logits=text_logits)
         return self.sampler.sample(logits, sampling)
 
-    def decode_again(self, batch: int, *, text_logits: bool = True) -> Callable[[], None]:
-        """What a decode step of this batch size runs on the device, to be run again, without
-        drawing: for measurements."""
-        return self._programs[Program("decode", batch, text_logits)]
+    def decode_again(
+        self, batch: int, *, text_logits: bool = True, draw: bool = False
+    ) -> Callable[[], None]:
+        """What a decode step of this batch size runs on the device, to be run again: for
+        measurements."""
+        names = ("decode", "draw") if draw else ("decode",)
+        programs = [self._programs[Program(name, batch, text_logits)] for name in names]
 
-    def draw_again(self, batch: int, *, text_logits: bool = True) -> Callable[[], None]:
-        """The same of the drawing behind it."""
-        return self._programs[Program("draw", batch, text_logits)]
+        def run() -> None:
+            for program in programs:
+                program()
+
+        return run
 
     def close(self) -> None:
         self._programs.clear()

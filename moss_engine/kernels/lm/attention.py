@@ -219,37 +219,42 @@ def split_length(num_positions, num_splits, T: tl.constexpr):
 
 
 @triton.jit
-def add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, group, split,
-                 num_active, num_splits, REAL: tl.constexpr, M: tl.constexpr, DP: tl.constexpr):
-    """Store this split's part, REAL rows of it; the last program to arrive returns (True, the sum
-    of all)."""
-    rows = tl.arange(0, M)
-    columns = tl.arange(0, DP)
-    tile = rows[:, None] * DP + columns[None, :]
-    are_real = (rows < REAL)[:, None]
+def add_up_parts(part_acc, part_top, part_total, accs_ptr, stats_ptr, counter_ptr, group, split,
+                 num_active, num_splits, REAL: tl.constexpr, R: tl.constexpr, M: tl.constexpr,
+                 DP: tl.constexpr, AT_ONCE: tl.constexpr):
+    """Store this split's part, REAL of its M rows; the last program to arrive returns (True, the
+    sum of all), of R rows. It reads AT_ONCE parts at a time."""
+    rows, columns = tl.arange(0, M), tl.arange(0, DP)
     base = group.to(tl.int64) * num_splits
-    tl.store(part_acc_ptr + (base + split) * M * DP + tile, acc, mask=are_real)
-    tl.store(part_stats_ptr + (base + split) * 2 * M + rows, top)
-    tl.store(part_stats_ptr + (base + split) * 2 * M + M + rows, total)
+    accs_ptr += base * M * DP
+    stats_ptr += base * 2 * M
+    tl.store(accs_ptr + (split * M + rows)[:, None] * DP + columns[None, :], part_acc,
+             mask=(rows < REAL)[:, None])
+    tl.store(stats_ptr + split * 2 * M + rows, part_top)
+    tl.store(stats_ptr + split * 2 * M + M + rows, part_total)
     tl.debug_barrier()
     arrived = tl.atomic_add(counter_ptr + group, 1, sem="acq_rel", scope="gpu")
     is_last = arrived == num_active - 1
+    acc, total = tl.zeros([R, DP], tl.float32), tl.zeros([R], tl.float32)
     if is_last:
         tl.store(counter_ptr + group, 0)
-        acc = tl.zeros([M, DP], tl.float32)
-        total = tl.zeros([M], tl.float32)
-        top = tl.full([M], LOWEST, tl.float32)
-        AT_ONCE: tl.constexpr = 4 if M <= 16 else 1  # larger parts have no registers for more
-        for part in tl.range(0, num_active, loop_unroll_factor=AT_ONCE):
-            part_top = tl.load(part_stats_ptr + (base + part) * 2 * M + rows)
-            part_total = tl.load(part_stats_ptr + (base + part) * 2 * M + M + rows)
-            new_top = tl.maximum(top, part_top)
-            keep, add = tl.exp2(top - new_top), tl.exp2(part_top - new_top)
-            part_acc = tl.load(part_acc_ptr + (base + part) * M * DP + tile, mask=are_real,
-                               other=0.0)
-            acc = acc * keep[:, None] + part_acc * add[:, None]
-            total = total * keep + part_total * add
-            top = new_top
+        kept = tl.arange(0, R)
+        top = tl.full([R], LOWEST, tl.float32)
+        for first in tl.range(0, num_active, AT_ONCE):
+            parts = ()
+            for part in tl.static_range(AT_ONCE):
+                wanted = (kept < REAL) & (first + part < num_active)
+                stats = stats_ptr + (first + part) * 2 * M + kept
+                places = accs_ptr + ((first + part) * M + kept)[:, None] * DP + columns[None, :]
+                parts += ((tl.load(stats, mask=wanted, other=LOWEST),
+                           tl.load(stats + M, mask=wanted, other=0.0),
+                           tl.load(places, mask=wanted[:, None], other=0.0)),)
+            for part in tl.static_range(AT_ONCE):
+                new_top = tl.maximum(top, parts[part][0])
+                keep, add = tl.exp2(top - new_top), tl.exp2(parts[part][0] - new_top)
+                total = total * keep + parts[part][1] * add
+                acc = acc * keep[:, None] + parts[part][2] * add[:, None]
+                top = new_top
     return is_last, acc, total
 
 
@@ -422,9 +427,9 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
                          k_pool_ptr, v_pool_ptr, scales_ptr, out_ptr, part_acc_ptr, part_stats_ptr,
                          counter_ptr, batch, slot, lane_slots, num_blocks, table_stride, num_splits,
                          scale, eps, KV: tl.constexpr, G: tl.constexpr, D: tl.constexpr,
-                         M: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr,
-                         T: tl.constexpr, QUANT: tl.constexpr, SPLIT: tl.constexpr,
-                         STAGES: tl.constexpr, OVERLAP: tl.constexpr):
+                         GP: tl.constexpr, M: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr,
+                         BLOCK: tl.constexpr, T: tl.constexpr, QUANT: tl.constexpr,
+                         SPLIT: tl.constexpr, STAGES: tl.constexpr, OVERLAP: tl.constexpr):
     """Decode attention straight from the qkv product: norms, rotary, KV write, attention.
 
     qkv: [lanes, batch, (KV * G + 2 * KV) * D]; positions[i] counts the cached rows of sequence i;
@@ -492,12 +497,15 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
                                        dtype, QUANT)
     if QUANT:
         acc = whole((tl.trans(acc[0]), tl.trans(acc[1])), M, DP)
-    is_last = True
+    group = row * KV + kv_head
     if SPLIT and (num_active > 1):
-        is_last, acc, total = add_up_parts(
-            acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr,
-            tl.program_id(2) * KV + kv_head, split, num_active, num_splits, G, M, DP)
-    _store_attended(out_ptr, acc, total, row * KV + kv_head, is_last, G, D, M, HP, DP, QUANT)
+        AT_ONCE: tl.constexpr = 16 if STAGES == 0 else 4  # of one sequence, all that are likely
+        is_last, summed, weight = add_up_parts(
+            acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, group, split, num_active,
+            num_splits, G, GP, M, DP, AT_ONCE)
+        _store_attended(out_ptr, summed, weight, group, is_last, G, D, GP, HP, DP, QUANT)
+    else:
+        _store_attended(out_ptr, acc, total, group, True, G, D, M, HP, DP, QUANT)
 
 
 @triton.jit(do_not_specialize=["num_rows", "slot", "lane_slots", "num_blocks"])
@@ -626,9 +634,10 @@ def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, sca
         acc = whole(acc, M, DP)
     is_last = True
     if SPLIT and (num_active > 1):
+        AT_ONCE: tl.constexpr = 4 if M <= 16 else 1  # larger parts have no registers for more
         is_last, acc, total = add_up_parts(
             acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr,
-            tl.program_id(2) * KV + kv_head, split, num_active, num_splits, M, M, DP)
+            tl.program_id(2) * KV + kv_head, split, num_active, num_splits, M, M, M, DP, AT_ONCE)
     tl.store(out_ptr + offsets + dims[None, :], (acc / total[:, None]).to(out_ptr.dtype.element_ty),
              mask=inside & is_last)
 
@@ -730,8 +739,8 @@ class PagedAttention:
             qkv, q_norm, k_norm, self._rope, positions, tables, *self.pool.tensors, out,
             self._parts, self._statistics, self._counters, batch, slot, lane_slots,
             self.pool.num_blocks, tables.stride(0), splits, self._scale, self._eps,
-            M=self._decode_rows, T=tuning.tile, SPLIT=splits > 1, STAGES=tuning.stages,
-            **self._shape, **options(tuning.warps))
+            GP=self._padded_heads, M=self._decode_rows, T=tuning.tile, SPLIT=splits > 1,
+            STAGES=tuning.stages, **self._shape, **options(tuning.warps))
 
     def store(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor, slot: int, lane_slots: int,
               positions: Tensor, pool_rows: Tensor, queries: Tensor | None) -> None:

@@ -20,6 +20,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from moss_engine.kernels.launch import interpreted, next_power_of_2, options, wait_for_previous
 from moss_engine.kernels.lm.few_rows import LINE_BYTES, add_up_splits, read_ahead
+from moss_engine.kernels.lm.packed import WHOLE_BITS, larger, round_to_bits, sum_and_larger
 
 _MOST_STEPS = 32639  # 127 * 256 + 127
 _SMALLEST_GROUP = 64  # of which tensor cores multiply a half at a time
@@ -112,12 +113,14 @@ def _split_kernel(x_ptr, norm_ptr, values_ptr, scale_ptr, rows_per_lane, size, e
     x = tl.load(x_ptr + row.to(tl.int64) * size + columns, mask=inside, other=0.0).to(tl.float32)
     grow = 1.0
     if NORM:
-        grow = tl.rsqrt(tl.sum(x * x, 0) / size + eps)
+        squares = x * x
         x *= norm
-    # magnitudes by their bits, of which those of infinity and NaN are the largest
-    top = tl.max(tl.abs(x).to(tl.int32, bitcast=True), 0).to(tl.float32, bitcast=True)
-    top = tl.where(top < 1e-30, 1e-30, top)
-    steps = tl.floor(x * (LIMIT / top) + 0.5).to(tl.int32)
+        total, top = tl.reduce((squares, tl.abs(x)), 0, sum_and_larger)
+        grow = tl.rsqrt(total / size + eps)
+    else:
+        top = tl.reduce(tl.abs(x), 0, larger)
+    top = larger(top, 1e-30)
+    steps = round_to_bits(x * (LIMIT / top)) - WHOLE_BITS
     upper = (steps + 128) >> 8
     place = values_ptr + 2 * row.to(tl.int64) * size + columns
     tl.store(place, upper.to(tl.int8), mask=inside)

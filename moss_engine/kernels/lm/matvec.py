@@ -27,7 +27,15 @@ from moss_engine.kernels.launch import (
     options,
     wait_for_previous,
 )
-from moss_engine.kernels.lm.packed import dot_packs, input_words
+from moss_engine.kernels.lm.packed import (
+    dot_packs,
+    input_pairs,
+    input_words,
+    larger,
+    load_inputs,
+    round_to_bits,
+    sum_and_larger,
+)
 
 _CHUNK = 4096  # columns in registers at a time
 _FLOAT8 = tl.constexpr(-8)  # in the place of the bits of an integer
@@ -56,61 +64,64 @@ _DOT = tl.constexpr("""
 
 
 @triton.jit
-def _pairs(x):
-    """float32 [8 * n] -> four int32 [n]: pairs of float16 at equal places of every eight."""
-    N: tl.constexpr = x.shape[0] // 8
-    even, odd = tl.split(tl.reshape(x, [N, 4, 2]))
-    even = even.to(tl.float16).to(tl.uint16, bitcast=True).to(tl.int32)
-    odd = odd.to(tl.float16).to(tl.uint16, bitcast=True).to(tl.int32)
-    first, second = tl.split(tl.reshape(even | (odd << 16), [N, 2, 2]))
-    pair0, pair2 = tl.split(first)
-    pair1, pair3 = tl.split(second)
-    return pair0, pair1, pair2, pair3
-
-
-@triton.jit
-def _load_norm(norm_ptr, lane, K: tl.constexpr, CHUNK: tl.constexpr, NORM: tl.constexpr):
-    """The norm's weights, if any, chunk by chunk."""
-    norms = ()
-    if NORM:
-        for start in tl.static_range(0, K, CHUNK):
+def _load_inputs(x_ptr, K: tl.constexpr, CHUNK: tl.constexpr, GROUP: tl.constexpr,
+                 PER: tl.constexpr):
+    """A vector, or a norm's weights, chunk by chunk, each a tuple of tiles."""
+    chunks = ()
+    for start in tl.static_range(0, K, CHUNK):
+        if PER == 1:
             k = start + tl.arange(0, CHUNK)
-            norms += (tl.load(norm_ptr + lane * K + k, mask=k < K, other=0.0),)
-    return norms
+            chunks += ((tl.load(x_ptr + k, mask=k < K, other=0.0).to(tl.float32),),)
+        else:
+            chunks += (load_inputs(x_ptr, start, K, CHUNK, GROUP, PER),)
+    return chunks
 
 
 @triton.jit
-def _load_vector(x_ptr, norms, lane, eps, K: tl.constexpr, CHUNK: tl.constexpr, GROUP: tl.constexpr,
-                 BITS: tl.constexpr):
-    """One lane's vector as the weights meet it, a tuple for each chunk, and what sums are to be
-    multiplied by: infinity or NaN where a value is."""
-    NUM_CHUNKS: tl.constexpr = (K + CHUNK - 1) // CHUNK
+def _flat(tile):
+    return tl.reshape(tile, [tile.numel], can_reorder=True)
+
+
+@triton.jit
+def _load_vector(x_ptr, norms, eps, K: tl.constexpr, CHUNK: tl.constexpr, GROUP: tl.constexpr,
+                 BITS: tl.constexpr, PER: tl.constexpr, ASM: tl.constexpr):
+    """A vector as the weights meet it, a tuple for each chunk, and what sums are to be multiplied
+    by: infinity or NaN where a value is."""
     NORM: tl.constexpr = len(norms) > 0
-    squares = tl.zeros([CHUNK], tl.float32)
-    # magnitudes by their bits, of which those of infinity and NaN are the largest
-    largest = tl.full([CHUNK], 1e-30, tl.float32).to(tl.int32, bitcast=True)
+    loaded = _load_inputs(x_ptr, K, CHUNK, GROUP, PER)
+    squares = tl.zeros(loaded[0][0].shape, tl.float32)
+    largest = tl.full(loaded[0][0].shape, 1e-30, tl.float32)
     xs = ()
-    for chunk in tl.static_range(NUM_CHUNKS):
-        k = chunk * CHUNK + tl.arange(0, CHUNK)
-        x = tl.load(x_ptr + lane * K + k, mask=k < K, other=0.0).to(tl.float32)
-        if NORM:
-            squares += x * x
-            x *= norms[chunk].to(tl.float32)
-        if BITS < 16:
-            largest = tl.maximum(largest, tl.abs(x).to(tl.int32, bitcast=True))
-        xs += (x,)
-    grow = 1.0
+    for chunk in tl.static_range(len(loaded)):
+        tiles = ()
+        for i in tl.static_range(len(loaded[chunk])):
+            x = loaded[chunk][i]
+            if NORM:
+                squares += x * x
+                x *= norms[chunk][i]
+            if BITS < 16:
+                largest = larger(largest, tl.abs(x))
+            tiles += (x,)
+        xs += (tiles,)
+    grow, total, top = 1.0, 0.0, 0.0
+    if NORM and BITS < 16:
+        total, top = tl.reduce((_flat(squares), _flat(largest)), 0, sum_and_larger)
+    elif NORM:
+        total = tl.sum(_flat(squares), 0)
+    elif BITS < 16:
+        top = tl.reduce(_flat(largest), 0, larger)
     if NORM:
-        grow = tl.rsqrt(tl.sum(squares, 0) / K + eps)
+        grow = tl.rsqrt(total / K + eps)
     if BITS < 16:
-        top = tl.max(largest, 0).to(tl.float32, bitcast=True)
         floats, xs = xs, ()
-        for chunk in tl.static_range(NUM_CHUNKS):
-            if BITS == _FLOAT8:
-                xs += (_pairs(floats[chunk] * (1.0 / top)),)
-            else:
-                steps = tl.floor(floats[chunk] * (32767.0 / top) + 0.5).to(tl.int32)
-                xs += (input_words(steps, GROUP, BITS),)
+        for chunk in tl.static_range(len(floats)):
+            tiles = ()
+            for i in tl.static_range(len(floats[chunk])):
+                if BITS == _FLOAT8:
+                    tiles += (floats[chunk][i] * (1.0 / top),)
+                else:
+                    tiles += (round_to_bits(floats[chunk][i] * (32767.0 / top)),)
+            xs += (input_pairs(tiles, ASM) if BITS == _FLOAT8 else input_words(tiles, ASM),)
         grow *= top if BITS == _FLOAT8 else top / (32767.0 * (16 if BITS == 4 else 1))
     return xs, grow
 
@@ -138,7 +149,7 @@ def _load_tile(weight_rows, scale_rows, valid, K: tl.constexpr, CHUNK: tl.conste
 def _products(weights, xs, BITS: tl.constexpr, ASM: tl.constexpr):
     """Sums over the values of each element: float32 [n, R], or int32 of packed integers."""
     if BITS == 16:
-        total = weights.to(tl.float32) * xs[:, None]
+        total = weights.to(tl.float32) * xs[0][:, None]
     elif BITS == _FLOAT8:
         total = tl.inline_asm_elementwise(
             _DOT, "=f,l,r,r,r,r",
@@ -187,9 +198,11 @@ def _matvec_kernel(x_ptr, weight_ptr, scale_ptr, norm_ptr, residual_ptr, out_ptr
     if GLU:
         ahead_up, scales_up = _load_tile(weight_rows + up * PACKS, scale_rows + up * GROUPS,
                                          first < num_outputs, K, CHUNK, GROUP, PER)
-    norms = _load_norm(norm_ptr, lane, K, CHUNK, NORM)
+    norms = ()
+    if NORM:
+        norms = _load_inputs(norm_ptr + lane * K, K, CHUNK, GROUP, PER)
     wait_for_previous(OVERLAP)
-    xs, grow = _load_vector(x_ptr, norms, lane, eps, K, CHUNK, GROUP, BITS)
+    xs, grow = _load_vector(x_ptr + lane * K, norms, eps, K, CHUNK, GROUP, BITS, PER, ASM)
     for done in tl.range(0, num_outputs - tl.program_id(0) * R, stride):
         outputs = first + done
         valid = outputs < num_outputs
@@ -227,7 +240,7 @@ _TUNINGS = {
          "many": (4, 4, 4)},
     8: {"long": (4, 8, 2), "gated": (4, 4, 4), "normed": (8, 4, 4), "few": (8, 4, 3),
         "many": (8, 4, 8)},
-    4: {"long": (4, 8, 2), "gated": (4, 4, 4), "normed": (8, 8, 2), "few": (8, 8, 2),
+    4: {"long": (4, 4, 2), "gated": (4, 4, 4), "normed": (8, 4, 3), "few": (4, 4, 4),
         "many": (8, 4, 3)},
 }
 _BITS = {torch.float8_e4m3fn: _FLOAT8.value, torch.int8: 8, torch.uint8: 4}

@@ -45,6 +45,16 @@ _DOT_4 = tl.constexpr("""
     dp4a.s32.u32 $0, d, $9, sum;
 }
 """)
+# The lower two bytes of four int32 to a word of their upper and one of their lower bytes.
+_SPLIT_BYTES = tl.constexpr("""
+{
+    .reg .b32 a, b;
+    prmt.b32 a, $2, $3, 0x5410;
+    prmt.b32 b, $4, $5, 0x5410;
+    prmt.b32 $0, a, b, 0x7531;
+    prmt.b32 $1, a, b, 0x6420;
+}
+""")
 # Four int8 to bfloat16: 2^23 + u as float32, whose upper half is exact once 2^23 + 128 is taken.
 _WIDEN_8 = tl.constexpr("""
 {
@@ -126,37 +136,110 @@ def dot_packs(weights, xs, BITS: tl.constexpr, ASM: tl.constexpr):
 
 
 @triton.jit
-def _join_bytes(values):
-    """The lowest bytes of int32 [n] -> words [n / 4]."""
-    N: tl.constexpr = values.shape[0]
-    even, odd = tl.split(tl.reshape(values & 255, [N // 2, 2]))
-    even, odd = tl.split(tl.reshape(even | (odd << 8), [N // 4, 2]))
-    return even | (odd << 16)
+def larger(a, b):
+    """The larger one, or NaN where one is."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
-def _order_words(words, GROUP: tl.constexpr, BITS: tl.constexpr):
-    """Words of four inputs each as tensors of one for every int64 of weights, in the order in which
-    those hold their values."""
-    N: tl.constexpr = words.shape[0]
-    if BITS == 8:
-        ordered = tl.split(tl.reshape(words, [N // 2, 2]))
+def sum_and_larger(a_sum, a, b_sum, b):
+    return a_sum + b_sum, larger(a, b)
+
+
+_WHOLE = tl.constexpr(1.5 * 2**23)
+WHOLE_BITS = tl.constexpr(0x4B400000)
+
+
+@triton.jit
+def round_to_bits(x):
+    """float32 of less than 2^22 -> the next whole numbers plus WHOLE_BITS, int32, of which 16 bits
+    are those of small ones. A conversion would take several times as long."""
+    return (x + _WHOLE).to(tl.int32, bitcast=True)
+
+
+@triton.jit
+def load_inputs(x_ptr, start, K: tl.constexpr, CHUNK: tl.constexpr, GROUP: tl.constexpr,
+                PER: tl.constexpr):
+    """CHUNK inputs from `start` on as the threads need them that hold two int64 of weights each, so
+    that words of them stay where they are: tiles [CHUNK / PER / 2, 8] of the first and of the
+    second int64, of 4 bits those of lower halves before those of upper ones, float32."""
+    PACKS: tl.constexpr = GROUP // 16  # int64 of a group of 4 bits
+    eight = tl.arange(0, 8)
+    tiles = ()
+    for half in tl.static_range(PER // 8):
+        for second in tl.static_range(2):
+            pack = start // PER + 2 * tl.arange(0, CHUNK // PER // 2) + second
+            first = pack * 8
+            if PER == 16:
+                first = pack // PACKS * GROUP + half * (GROUP // 2) + pack % PACKS * 8
+            tile = tl.load(x_ptr + first[:, None] + eight[None, :], mask=(first < K)[:, None],
+                           other=0.0)
+            tiles += (tile.to(tl.float32),)
+    return tiles
+
+
+@triton.jit
+def _quarters(tile):
+    """[n, 8] -> four [n, 2]: columns 0 and 4, 1 and 5, 2 and 6, 3 and 7"""
+    N: tl.constexpr = tile.shape[0]
+    even, odd = tl.split(tl.reshape(tile, [N, 4, 2]))
+    first, third = tl.split(tl.reshape(even, [N, 2, 2]))
+    second, fourth = tl.split(tl.reshape(odd, [N, 2, 2]))
+    return first, second, third, fourth
+
+
+@triton.jit
+def _bytes_of_eight(tile, ASM: tl.constexpr):
+    """Words of the upper and of the lower bytes of int32 [n, 8] of 16 bits: two [n] of each."""
+    first, second, third, fourth = _quarters(tile)
+    if ASM:
+        upper, lower = tl.inline_asm_elementwise(
+            _SPLIT_BYTES, "=r,=r,r,r,r,r", [first, second, third, fourth],
+            dtype=(tl.int32, tl.int32), is_pure=True, pack=1)
     else:
-        HALF: tl.constexpr = GROUP // 16  # int64 of a group, which hold both its halves
-        even, odd = tl.split(tl.reshape(words, [4 * N // GROUP, 2, HALF, 2]))
-        low_even, high_even = tl.split(tl.permute(even, (0, 2, 1)))
-        low_odd, high_odd = tl.split(tl.permute(odd, (0, 2, 1)))
-        ordered = (tl.reshape(low_even, [N // 4]), tl.reshape(low_odd, [N // 4]),
-                   tl.reshape(high_even, [N // 4]), tl.reshape(high_odd, [N // 4]))
-    return ordered
+        one, two = first & 0xFFFF | second << 16, third & 0xFFFF | fourth << 16
+        upper = (one >> 8) & 0xFF | (one >> 16) & 0xFF00 | (two & 0xFF00) << 8 | two & -0x1000000
+        lower = one & 0xFF | (one >> 8) & 0xFF00 | (two & 0xFF) << 16 | (two & 0xFF0000) << 8
+    return tl.split(upper) + tl.split(lower)
 
 
 @triton.jit
-def input_words(steps, GROUP: tl.constexpr, BITS: tl.constexpr):
-    """Inputs int32 [n] of 16 bits -> words of their upper and then of their lower bytes, for
-    `dot_packs`."""
-    return (_order_words(_join_bytes(steps >> 8), GROUP, BITS) +
-            _order_words(_join_bytes(steps), GROUP, BITS))
+def input_words(tiles, ASM: tl.constexpr):
+    """Inputs by `load_inputs`, int32 whose lower 16 bits count -> words of their upper and then of
+    their lower bytes, for `dot_packs`."""
+    uppers, lowers = (), ()
+    for i in tl.static_range(0, len(tiles), 2):
+        one, two = _bytes_of_eight(tiles[i], ASM), _bytes_of_eight(tiles[i + 1], ASM)
+        uppers += (tl.interleave(one[0], two[0]), tl.interleave(one[1], two[1]))
+        lowers += (tl.interleave(one[2], two[2]), tl.interleave(one[3], two[3]))
+    return uppers + lowers
+
+
+@triton.jit
+def _pairs_of_eight(tile, ASM: tl.constexpr):
+    """float32 [n, 8] -> four int32 [n]: neighbours as pairs of float16"""
+    N: tl.constexpr = tile.shape[0]
+    even, odd = tl.split(tl.reshape(tile, [N, 4, 2]))
+    if ASM:
+        pairs = tl.inline_asm_elementwise("cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", [even, odd],
+                                          dtype=tl.int32, is_pure=True, pack=1)
+    else:
+        even = even.to(tl.float16).to(tl.uint16, bitcast=True).to(tl.int32)
+        pairs = even | odd.to(tl.float16).to(tl.uint16, bitcast=True).to(tl.int32) << 16
+    first, second = tl.split(tl.reshape(pairs, [N, 2, 2]))
+    pair0, pair2 = tl.split(first)
+    pair1, pair3 = tl.split(second)
+    return pair0, pair1, pair2, pair3
+
+
+@triton.jit
+def input_pairs(tiles, ASM: tl.constexpr):
+    """Inputs float32, by `load_inputs` -> four int32 for each eight: pairs of float16."""
+    one, two = _pairs_of_eight(tiles[0], ASM), _pairs_of_eight(tiles[1], ASM)
+    pairs = ()
+    for i in tl.static_range(4):
+        pairs += (tl.interleave(one[i], two[i]),)
+    return pairs
 
 
 @triton.jit

@@ -207,6 +207,7 @@ class Answer:
             "model": server.model,
         }
         self._audio_id = memory.new_id()
+        self._untold = {"id": self._audio_id}
         self._words: list[str] = []
         self._calls: list[ToolCall] = []
         self._chunks: list[np.ndarray] = [np.empty(0, np.float32)]
@@ -254,7 +255,11 @@ class Answer:
         return b"".join([*parts, b"data: [DONE]\n\n"])
 
     def _spoken(self, **audio: Any) -> Value | None:
-        return {"audio": {"id": self._audio_id, **audio}} if self._body.speaks else None
+        """The id comes once, since clients join the strings of a stream's parts."""
+        if not self._body.speaks:
+            return None
+        untold, self._untold = self._untold, {}
+        return {"audio": {**untold, **audio}}
 
     def _chunk(self, delta: Value, why: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": why}

@@ -7,7 +7,6 @@ import contextlib
 import secrets
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import anyio
@@ -282,8 +281,7 @@ class Connection:
             session = replace(session, instead=session.instead or GREETING)
         else:
             self._responses.asked.add(asked)
-        ready = None if asked is None else partial(self._listening.understood, asked)
-        self._responses.begin(session, ready, ignored)
+        self._responses.begin(session, self._listening.understood, ignored)
 
     async def _cancel(self, event: ResponseCancel) -> None:
         answer = self._responses.answer

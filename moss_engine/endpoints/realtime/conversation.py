@@ -31,6 +31,12 @@ class Item(Answered):
     not_understood: str = ""
     call: ToolCall | None = None
 
+    @property
+    def pending(self) -> bool:
+        """Whether it is a recording that is still listened to."""
+        heard = self.speech is not None or self.not_understood
+        return self.role == "user" and self.spoken and not heard
+
     def value(self) -> dict[str, Any]:
         """The item as clients are told of it."""
         value = {"id": self.id, "object": "realtime.item", "status": self.status}
@@ -126,14 +132,15 @@ class Conversation:
         return bool(said) and said[-1] != "assistant"
 
     def last_said(self) -> Item:
-        """The user's item that is to be answered; raises ApiError if there is none, and where all
-        that was said behind the last answer could not be heard."""
-        if (last := self.last_of_user()) is None:
+        """The user's item that is to be answered, none that is still listened to; raises ApiError
+        if there is none, or where all that was said behind the last answer could not be heard."""
+        said = [item for item in self.items if item.role in ("user", "tool") and not item.pending]
+        if not said:
             raise ApiError(
                 400, "Nothing was said yet; create a user item, or commit audio, first.",
                 "nothing_said",
             )  # fmt: skip
-        said = [item for item in self.items if item.role in ("user", "tool")]
+        last = said[-1]
         asked = [item for item in said if not item.not_understood]
         answers = [place for place, item in enumerate(self.items) if item.role == "assistant"]
         behind = self.items[answers[-1] + 1 if answers else 0 :]

@@ -190,11 +190,11 @@ class Listening:
                 f"conversation.item.{kind}", previous_item_id=before, item=value, **told
             )
 
-    async def understood(self, item: Item) -> None:
-        """Wait until a recording was understood, or could not be."""
-        task = self._tasks.get(item)
-        if task is not None:
-            await asyncio.wait({task})
+    async def understood(self) -> None:
+        """Wait until every recording of the conversation was understood, or could not be."""
+        tasks = [task for item, task in self._tasks.items() if item in self._talk.items]
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def _commit(
         self, pcm: np.ndarray, item: Item, known: Understanding | None = None, num_spoken: int = 0

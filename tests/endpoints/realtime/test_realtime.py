@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,29 @@ async def test_an_answer_without_room_for_its_item_is_stopped(connect, monkeypat
         assert response.status == "failed"
         assert response.status_details.error.code == "too_many_items"
         assert len(stopped) == 1
+
+
+async def test_recordings_before_what_is_asked_are_waited_for(connect, service, monkeypatch):
+    """Not those that come behind it."""
+    waits = [threading.Event(), threading.Event()]
+    asked = iter(waits)
+
+    async def encode(wave: np.ndarray, sample_rate_hz: int) -> tuple[int, ...]:
+        assert await soon(next(asked).is_set)
+        return (1, 2)
+
+    monkeypatch.setattr(service, "encode", encode)
+    async with connect(MANUAL) as connection:
+        await connection.conversation.item.create(item=RECORDED)
+        await write(connection)
+        await connection.response.create()
+        await connection.conversation.item.create(item={**RECORDED, "id": "later"})
+        await until(connection, "conversation.item.done")
+        waits[0].set()
+        assert (await until(connection, "response.done"))[-1].response.status == "completed"
+        waits[1].set()
+    recorded, written = [message.content for message in service.requests[0].messages]
+    assert isinstance(recorded, Speech) and written == Text("How are you?")
 
 
 async def test_no_more_recordings_wait_than_are_held(connect, slow_ears, monkeypatch):

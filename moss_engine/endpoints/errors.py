@@ -80,11 +80,22 @@ SENTENCES = {
     "literal_error": ("{param} is {given!r}; send {expected}.", "invalid_value"),
 }
 """By pydantic's name of what is wrong; its limits are put in."""
+KINDS = {
+    "model_type": "an object",
+    "dict_type": "an object",
+    "list_type": "an array",
+    "tuple_type": "an array",
+}
+"""By the same names, what JSON has to have there."""
 
 
 def of_validation(error: ValidationError) -> ApiError:
     """The first thing that is wrong with a body, by the name of its field."""
-    found = error.errors(include_url=False, include_context=True)[0]
+    return of_detail(error.errors(include_url=False)[0])
+
+
+def of_detail(found: Any) -> ApiError:
+    """One of the `errors` that pydantic found."""
     param = _name(found["loc"])[:MAX_NAME_CHARS]
     kind, limits = found["type"], found.get("ctx") or {}
     if kind in ("extra_forbidden", "none_required") or limits.get("max_length") == 0:
@@ -100,6 +111,7 @@ def of_validation(error: ValidationError) -> ApiError:
         sentence = form.format(**limits, param=param, given=f"{found['input']!s:.40}")
     else:
         said = found["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        said = KINDS.get(kind, said)
         sentence, code = f"{param or 'The body'} must be {said}; change it.", "invalid_value"
     return ApiError(400, sentence, code, param=param or None)
 

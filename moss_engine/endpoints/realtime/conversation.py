@@ -85,13 +85,13 @@ class Conversation:
 
     items: list[Item] = field(default_factory=list)
 
-    def find(self, item_id: str) -> Item:
+    def find(self, item_id: str, param: str = "item_id") -> Item:
         for item in self.items:
             if item.id == item_id:
                 return item
         raise ApiError(
             400, f"No item has the id {item_id[:64]!r}; name one of this conversation.",
-            "item_not_found", param="item_id",
+            "item_not_found", param=param,
         )  # fmt: skip
 
     def add(self, item: Item, after: str | None = None) -> str | None:
@@ -109,7 +109,8 @@ class Conversation:
             )  # fmt: skip
         place = len(self.items)
         if after is not None:
-            place = 0 if after == "root" else self.items.index(self.find(after)) + 1
+            known = None if after == "root" else self.find(after, "previous_item_id")
+            place = 0 if known is None else self.items.index(known) + 1
         self.items.insert(place, item)
         return self.items[place - 1].id if place else None
 

@@ -26,7 +26,7 @@ from moss_engine.endpoints.bodies import (
     parse_value,
     told_by,
 )
-from moss_engine.endpoints.errors import ApiError, of_validation
+from moss_engine.endpoints.errors import ApiError, of_detail
 from moss_engine.endpoints.functions import AnyFlatChoice, CallItem, FlatTools, ItemName, OutputItem
 
 Modalities = Annotated[list[Literal["text", "audio"]], Field(min_length=1, max_length=2)]
@@ -62,7 +62,14 @@ class AudioFormat(OpenBody):
     """16-bit PCM at 24 kHz, or G.711 at 8 kHz."""
 
     type: Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
-    rate: Literal[8000, 24000] | None = None
+    rate: int | None = None
+
+    @model_validator(mode="after")
+    def _at_its_rate(self) -> AudioFormat:
+        rate_hz = 24_000 if self.type == "audio/pcm" else 8000
+        if self.rate not in (None, rate_hz):
+            raise ValueError(f"{self.type} of {rate_hz} Hz")
+        return self
 
 
 Format = Annotated[AudioFormat, BeforeValidator(_format)]
@@ -304,13 +311,14 @@ def read_session(said: dict[str, Any]) -> tuple[SessionFields, list[ApiError]]:
         try:
             return SessionFields.model_validate(said), refused
         except ValidationError as error:
-            refusal = of_validation(error)
-            refusal.param = f"session.{refusal.param}"
-            refusal.message = f"session.{refusal.message}"
-            refused.append(refusal)
-            place = error.errors(include_url=False, include_context=False)[0]["loc"]
-            if len(refused) > MAX_REFUSED or not _drop(said, place):
-                raise refusal from None
+            found = error.errors(include_url=False)
+        if not refused:  # what is wrong after that misses what was taken out
+            refused = [_of(of_detail(detail), "session") for detail in found]
+        places = {_held(said, detail["loc"]) for detail in found}
+        if len(refused) > MAX_REFUSED or () in places:
+            raise refused[0]
+        for place in sorted(places, reverse=True):  # so that those of a list stay what they are
+            _drop(said, place)
 
 
 def read_response(said: dict[str, Any]) -> ResponseFields:
@@ -318,8 +326,13 @@ def read_response(said: dict[str, Any]) -> ResponseFields:
     try:
         return parse_value(_present(said), ResponseFields)
     except ApiError as error:
-        error.param, error.message = f"response.{error.param}", f"response.{error.message}"
-        raise
+        raise _of(error, "response") from None
+
+
+def _of(error: ApiError, holder: str) -> ApiError:
+    """What is wrong with a field, told as one of its `holder`."""
+    error.param, error.message = f"{holder}.{error.param}", f"{holder}.{error.message}"
+    return error
 
 
 def _present(said: dict[str, Any]) -> dict[str, Any]:
@@ -336,19 +349,21 @@ def _present(said: dict[str, Any]) -> dict[str, Any]:
     return now
 
 
-def _drop(said: Any, place: tuple[int | str, ...]) -> bool:
-    """Leave out what stands at a place, which also names members of unions, or what it is missing
-    in; False where that is everything."""
-    holder: Any = None
-    last: int | str = ""
+def _held(said: Any, place: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Of a place, which also names members of unions, as much as there is: of a list no more than
+    which of its values."""
+    held: tuple[int | str, ...] = ()
     for step in place:
-        known = isinstance(said, dict) and step in said
-        if known or (isinstance(said, list) and isinstance(step, int)):
-            holder, last = said, step
-            said = holder[step]
+        if isinstance(said, list) and isinstance(step, int):
+            return (*held, step)
+        if isinstance(said, dict) and step in said:
+            held, said = (*held, step), said[step]
         elif not (isinstance(step, str) and step.startswith("<")):
             break
-    if holder is None:
-        return False
-    del holder[last]
-    return True
+    return held
+
+
+def _drop(said: Any, place: tuple[int | str, ...]) -> None:
+    for step in place[:-1]:
+        said = said[step]
+    del said[place[-1]]

@@ -192,7 +192,7 @@ def settled(
 
     if fields.model is not None:
         model = fields.model
-        fits(lambda: server.check_model(model), "model")
+        fits(lambda: server.check_model(model), "session.model")
     if (voice := session.voice) is not None and not fits(
         lambda: server.check_voice(voice, ""), "session.audio.output.voice"
     ):

@@ -76,9 +76,33 @@ async def test_one_field_that_cannot_be_had_leaves_the_others(connect):
         params = [(await until(connection, "error"))[-1].error for _ in range(4)]
         assert {error.event_id for error in params} == {"mine"}
         assert {error.param for error in params} == {
-            "session.audio.input.turn_detection.threshold", "model", "session.tools",
+            "session.audio.input.turn_detection.threshold", "session.model", "session.tools",
             "session.audio.output.voice",
         }  # fmt: skip
+
+
+async def test_what_is_wrong_is_told_once_by_its_place(connect):
+    wrong = {
+        "output_modalities": ["video"],
+        "tools": [{"type": "function"}, {"type": "function", "name": "look"}, {"type": "mcp"}],
+        "audio": {
+            "input": {"format": {"type": "audio/x"}},
+            "output": {"format": {"type": "audio/pcm", "rate": 8000}},
+        },
+    }
+    async with connect() as connection:
+        await connection.session.update(session=wrong)
+        await connection.input_audio_buffer.clear()
+        told = await until(connection, "input_audio_buffer.cleared")
+        errors = {event.error.param: event.error for event in told if event.type == "error"}
+        assert [event.type for event in told].count("error") == len(errors)
+        assert errors.keys() == {
+            "session.output_modalities[0]", "session.tools[0].name", "session.tools[2].name",
+            "session.tools[2].type", "session.tools", "session.audio.input.format.type",
+            "session.audio.output.format",
+        }  # fmt: skip
+        assert "must be audio/pcm of 24000 Hz" in errors["session.audio.output.format"].message
+        assert "calls no functions" in errors["session.tools"].message
 
 
 async def test_a_reply_is_made_by_instructions_before_anything_was_said(connect, service):

@@ -136,11 +136,11 @@ AnyMessage = Annotated[
 
 class AudioOut(OpenBody):
     voice: str | None = None
-    format: Literal["wav", "pcm", "pcm16", "flac", "mp3", "opus"] = "wav"
+    format: Literal["wav", "pcm", "pcm16", "flac", "mp3", "opus"] | None = None
 
 
 class StreamOptions(OpenBody):
-    include_usage: bool = False
+    include_usage: bool | None = None
 
 
 class ResponseFormat(OpenBody):
@@ -168,7 +168,7 @@ class ChatBody(AnswerBody):
     """`mode` is ours: one of the checkpoint's modes, instead of the one that the modalities say."""
 
     messages: Annotated[list[AnyMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
-    modalities: Annotated[tuple[Literal["text", "audio"], ...], Field(min_length=1)] = ("text",)
+    modalities: Annotated[tuple[Literal["text", "audio"], ...], Field(min_length=1)] | None = None
     audio: AudioOut | None = None
     stream_options: StreamOptions | None = None
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
@@ -184,7 +184,7 @@ class ChatBody(AnswerBody):
 
     @property
     def speaks(self) -> bool:
-        return "audio" in self.modalities
+        return "audio" in (self.modalities or ())
 
 
 SAMPLED = (
@@ -274,7 +274,7 @@ class Answer:
             message["tool_calls"] = [value_of(call) for call in self._calls]
         if not self._body.speaks or not (self._sounds or not self._calls):
             return message
-        name = self._body.audio.format if self._body.audio else "wav"
+        name = (self._body.audio and self._body.audio.format) or "wav"
         samples = np.concatenate(self._chunks)
         data = await whole_file(samples, "pcm" if name == "pcm16" else name, self._rate_hz)
         audio = {
@@ -304,7 +304,7 @@ MAX_HEARD_S = 600.0
 async def complete(server: Server, memory: Memory, body: ChatBody, caller: Caller) -> Streamed:
     """The response; raises ApiError for what can be refused at once."""
     server.check_model(body.model)
-    _check_audio(body)
+    _check_audio(server, body)
     answer, ignored = Answer(server, memory, body), without_effect(body)
 
     async def asked() -> Request:
@@ -372,7 +372,9 @@ async def _conversation(
     return with_system(messages, system)
 
 
-def _check_audio(body: ChatBody) -> None:
+def _check_audio(server: Server, body: ChatBody) -> None:
+    if body.audio is not None and body.audio.voice is not None:
+        server.check_voice(body.audio.voice, "audio.voice")
     param = sentence = ""
     if body.audio is not None and not body.speaks:
         param = "audio"

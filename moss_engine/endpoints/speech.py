@@ -32,12 +32,12 @@ class SpeechBody(OpenBody):
     model: str
     input: str
     voice: str | None = None
-    speed: Annotated[float, Field(ge=SLOWEST, le=FASTEST)] = 1.0
-    response_format: Format = "mp3"
-    stream_format: Literal["audio", "sse"] = "audio"
+    speed: Annotated[float, Field(ge=SLOWEST, le=FASTEST)] | None = None
+    response_format: Format | None = None
+    stream_format: Literal["audio", "sse"] | None = None
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
     mode: str | None = None
-    anyway: bool = False
+    anyway: bool | None = None
 
 
 async def speak(server: Server, body: SpeechBody, caller: Caller) -> Streamed:
@@ -47,8 +47,9 @@ async def speak(server: Server, body: SpeechBody, caller: Caller) -> Streamed:
         mode = _mode(server, body.mode)
     except MossError as error:
         raise of_moss(error, "mode") from None
-    speed, ignored = server.nearest_speed(body.speed), without_effect(body)
-    if speed != body.speed:
+    wanted = 1.0 if body.speed is None else body.speed
+    speed, ignored = server.nearest_speed(wanted), without_effect(body)
+    if speed != wanted:
         ignored.append(f"speed;used={speed:g}")
 
     async def asked() -> Request:
@@ -59,9 +60,9 @@ async def speak(server: Server, body: SpeechBody, caller: Caller) -> Streamed:
         sampling = server.sampling(body.seed)
         return server.request(caller, messages, mode, sampling, voice=body.voice, speed=speed)
 
-    as_events = body.stream_format == "sse"
-    answer = Sound(server, body.response_format, as_events=as_events)
-    media_type = EVENT_STREAM if as_events else MEDIA_TYPES[body.response_format]
+    as_events, name = body.stream_format == "sse", body.response_format or "mp3"
+    answer = Sound(server, name, as_events=as_events)
+    media_type = EVENT_STREAM if as_events else MEDIA_TYPES[name]
     return Streamed(answered(server, caller, answer, asked, "input"), media_type, ignored)
 
 

@@ -148,11 +148,13 @@ WITHOUT_EFFECT = {
     "prompt_cache_key": "k", "logit_bias": {}, "never heard of\r\nit": 1, "": 1,
 }  # fmt: skip
 NEUTRAL = {"n": 1, "logprobs": False, "response_format": {"type": "text"}, "tools": [],
-           "tool_choice": "auto", "service_tier": None}  # fmt: skip
+           "tool_choice": "auto", "service_tier": None, "modalities": None,
+           "audio": None}  # fmt: skip
 
 
 def test_what_has_no_effect_is_taken_and_named(url):
-    assert "x-moss-ignored" not in post(url, **NEUTRAL).headers
+    neutral = post(url, **NEUTRAL, stream=True, stream_options={"include_usage": None})
+    assert neutral.status_code == 200 and "x-moss-ignored" not in neutral.headers
     part = {"type": "text", "text": "Hi.", "cache_control": {}}
     for stream in (False, True):
         messages = [{"role": "user", "content": [part] * 2, "name": "Ann"}]

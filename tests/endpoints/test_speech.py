@@ -125,6 +125,13 @@ def test_the_fields_reach_the_service(client, service):
     assert request.sampling.seed == 3 and request.messages[0].content.text == ASKED["input"]
 
 
+def test_null_is_a_field_that_was_left_out(url, service):
+    optional = ("voice", "speed", "response_format", "stream_format", "seed", "mode", "anyway")
+    answer = httpx.post(f"{url}/v1/audio/speech", json={**ASKED, **dict.fromkeys(optional)})
+    assert answer.status_code == 200 and answer.headers["content-type"] == "audio/mpeg"
+    assert service.requests[-1].speed == 1.0 and "x-moss-ignored" not in answer.headers
+
+
 def test_a_voice_takes_the_nearest_of_its_speeds():
     info = replace(INFO, speeds=(0.7, 1.5))
     with running(service := FakeService(Script(seconds=0.2), info)) as url:

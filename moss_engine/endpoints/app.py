@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -56,6 +56,14 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         ]
         return JSONResponse({"object": "list", "data": data})
 
+    async def no_socket(request: Request, caller: Caller) -> Response:
+        raise ApiError(
+            400,
+            "/v1/realtime is a WebSocket, and this call asked for none; open it by ws:// or "
+            "wss://, and let a proxy before it hand on the headers Upgrade and Connection.",
+            "no_websocket",
+        )
+
     async def call(request: Request) -> Response:
         try:
             from moss_engine.endpoints.realtime.calls import answer_call
@@ -96,6 +104,7 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
             route("/v1/realtime/client_secrets", post, partial(issue, server), SecretBody),
             *([route("/mcp", post, open_tool(server))] if tool else ()),
             Route("/v1/realtime/calls", call, methods=post),
+            route("/v1/realtime", get, no_socket),
             WebSocketRoute("/v1/realtime", partial(converse, server)),
             Route("/metrics", metrics),
         ],
@@ -128,7 +137,9 @@ def _refusing(server: Server) -> Callable[[Request, Exception], Awaitable[Respon
     """Answers with a refusal, and counts it."""
 
     async def refused(request: Request, error: Exception) -> Response:
+        headers: Mapping[str, str] = {}
         if isinstance(error, HTTPException):
+            headers = error.headers or {}  # of a method: which are allowed
             place = f"{request.method} {request.url.path}"
             error = ApiError(
                 error.status_code,
@@ -138,6 +149,8 @@ def _refusing(server: Server) -> Callable[[Request, Exception], Awaitable[Respon
         assert isinstance(error, MossError | ApiError)
         refusal = of_moss(error)
         server.refused(refusal)
-        return refusal.response()
+        response = refusal.response()
+        response.headers.update(headers)
+        return response
 
     return refused

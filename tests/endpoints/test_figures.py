@@ -87,6 +87,7 @@ def test_who_leaves_early_is_counted_as_such(url, service):
         ("POST", "/v1/audio/speech", {**ASKED, "input": " "}, 400, "E_TEXT_EMPTY"),
         ("GET", "/v1/nothing", None, 404, "not_found"),
         ("GET", "/v1/audio/speech", None, 405, "method_not_allowed"),
+        ("GET", "/v1/realtime", None, 400, "no_websocket"),
     ],
 )
 def test_every_refusal_is_counted_once(url, service, method, path, body, status, code):
@@ -97,6 +98,7 @@ def test_every_refusal_is_counted_once(url, service, method, path, body, status,
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (status, code)
     assert status == 400 or "docs/api.md lists what there is" in error["message"]
+    assert answer.headers.get("allow") == ("POST" if status == 405 else None)
     assert value(read(url), "refusals_total", code=code) == before + 1
 
 

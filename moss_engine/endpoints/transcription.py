@@ -126,8 +126,9 @@ async def _read_form(request: Request) -> tuple[TranscriptionBody, bytes]:
     await form.close()
     fields: dict[str, Any] = {}
     for name, value in form.multi_items():
-        if name.endswith("[]"):  # of a list
-            fields.setdefault(name[:-2], []).append(value)
+        name, brackets, _ = name.partition("[]")
+        if brackets or name == "timestamp_granularities":  # of a list
+            fields.setdefault(name, []).append(value)
         elif name != "file":
             fields[name] = value
     return parse_value(fields, TranscriptionBody), data

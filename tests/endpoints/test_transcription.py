@@ -58,7 +58,7 @@ def test_what_is_wrong_is_named(url, recording, fields, files, param):
     assert answer.status_code in (400, 404) and answer.json()["error"]["param"] == param
 
 
-def test_words_and_segments_have_their_times(client, recording):
+def test_words_and_segments_have_their_times(client, url, recording):
     answer = client.audio.transcriptions.create(
         model="whisper-1",
         file=("a.wav", recording),
@@ -72,6 +72,12 @@ def test_words_and_segments_have_their_times(client, recording):
     assert [(s.id, s.start, s.end, s.text) for s in answer.segments] == [
         (0, 0.0, 1.0, " What time is it?")
     ]
+    for name in ("timestamp_granularities", "timestamp_granularities[]"):
+        sent = {"model": MODEL, "response_format": "verbose_json", name: ["word", "segment"]}
+        told = httpx.post(
+            f"{url}/v1/audio/transcriptions", data=sent, files={"file": ("a.wav", recording)}
+        )
+        assert {"words", "segments"} <= told.json().keys()
     plain = client.audio.transcriptions.create(
         model=MODEL, file=("a.wav", recording), response_format="verbose_json"
     )

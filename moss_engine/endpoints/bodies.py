@@ -97,11 +97,13 @@ Result = TypeVar("Result")
 
 def told_by(key: str, usual: str | None = None) -> Discriminator:
     """Of a union of members tagged `<NAME>`: by the value of the field `key`, or the `usual` one; a
-    string is `<text>` and a list is `<parts>`."""
+    string is `<text>` and a list is `<parts>`. An object without that field is `<no KEY>`."""
 
     def kind_of(value: Any) -> str | None:
         if isinstance(value, str | list):
             return "<text>" if isinstance(value, str) else "<parts>"
+        if isinstance(value, dict) and not value.get(key) and usual is None:
+            return f"<no {key}>"
         found = value.get(key) if isinstance(value, dict) else getattr(value, key, None)
         return f"<{found}>" if isinstance(found := found or usual, str) else None
 

@@ -3,6 +3,7 @@ and the field that is meant."""
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,7 +78,7 @@ SENTENCES = {
     "too_short": ("{param} holds too few; send {min_length} or more.", "invalid_value"),
     "too_long": ("{param} holds too many; send {max_length} at most.", "invalid_value"),
     "string_pattern_mismatch": ("{param} must match {pattern}; change it.", "invalid_value"),
-    "literal_error": ("{param} is {given!r}; send {expected}.", "invalid_value"),
+    "literal_error": ("{param} is {given}; send {expected}.", "invalid_value"),
 }
 """By pydantic's name of what is wrong; its limits are put in."""
 KINDS = {
@@ -103,17 +104,28 @@ def of_detail(found: Any) -> ApiError:
     elif kind == "union_tag_not_found" and not param:
         param, sentence, code = "type", "type is missing; send it.", "missing_field"
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
-        param, code = param or "type", "invalid_value"
-        expected = _alternatives(limits.get("expected_tags", ""))
-        sentence = f"{param} is of a kind that is not served here{expected}."
+        tags = limits.get("expected_tags", "")
+        missing = re.fullmatch("<no (.+)>", limits.get("tag", ""))
+        if missing and "<parts>" not in tags:
+            param, code = f"{param}.{missing[1]}".lstrip("."), "missing_field"
+            sentence = f"{param} is missing{_alternatives(tags)}."
+        else:
+            param, code = param or "type", "invalid_value"
+            sentence = f"{param} is of a kind that is not served here{_alternatives(tags)}."
     elif kind in SENTENCES:
         form, code = SENTENCES[kind]
-        sentence = form.format(**limits, param=param, given=f"{found['input']!s:.40}")
+        sentence = form.format(**limits, param=param, given=_given(found["input"]))
+        sentence = sentence.replace("send False", "send false")  # as JSON has it
     else:
         said = found["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
         said = KINDS.get(kind, said)
         sentence, code = f"{param or 'The body'} must be {said}; change it.", "invalid_value"
     return ApiError(400, sentence, code, param=param or None)
+
+
+def _given(value: Any) -> str:
+    """What was sent, shortly."""
+    return repr(value[:40]) if isinstance(value, str) else json.dumps(value, default=str)[:40]
 
 
 def _alternatives(tags: str) -> str:

@@ -295,9 +295,9 @@ def test_with_ctrl_a_question_waits_for_the_reply_and_is_offered_again_where_tha
     assert tab.page.locator(".next-asked").is_hidden() and len(service.requests) == 2
 
 
-TALK = """(count) => {
+TALK = """([count, clips]) => {
   const clip = { file: { path: "none.wav" }, seconds: 1, bars: Array(48).fill(50) };
-  const entries = Array.from({ length: count }, (_, n) => ({ id: `${n}:a`, role: "assistant", text: `Answer ${n}.`, clip }));
+  const entries = Array.from({ length: count }, (_, n) => ({ id: `${n}:a`, role: "assistant", text: `Answer ${n}.`, clip: n < clips ? clip : undefined }));
   document.dispatchEvent(new CustomEvent("conversation.updated", { detail: { entries, whole: true } }));
 }"""
 
@@ -305,7 +305,12 @@ TALK = """(count) => {
 def test_a_long_conversation_weighs_no_more_than_what_is_in_sight(tab):
     few = "((n) => 0 < n && n < 20)(document.querySelectorAll('#chat .clip').length)"
     height, first = "document.querySelector('#chat .tr-list').scrollHeight", "#chat li:first-child"
-    tab.page.evaluate(TALK, 60)
+    tab.page.evaluate(TALK, [60, 59])
+    tab.page.evaluate(TALK, [60, 60])
+    below = "document.documentElement.scrollHeight - scrollY - {}.getBoundingClientRect().bottom"
+    assert tab.page.evaluate(below.format("notice")) < 60, "the page is as long as its conversation"
+    hidden = "chat.scrollHeight - chat.scrollTop - chat.clientHeight"
+    assert tab.page.evaluate(hidden) < 2, "the newest sound is out of sight"
     tab.page.wait_for_function(few)
     assert "Answer 0." in tab.page.locator(first).inner_text()  # to be found and read out
     before = tab.page.evaluate(height)

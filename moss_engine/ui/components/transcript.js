@@ -152,9 +152,12 @@ function joined() {
   return [...forgotten, ...(isTalk ? [{ role: "forgotten" }] : []), ...told];
 }
 
+// Who is at its end sees what is added, to the newest entry, too.
+const NEAR_PX = 24;
 function show() {
   const entries = gather(joined());
   const wanted = entries.map((entry) => JSON.stringify(entry));
+  const atEnd = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_PX;
   const longer = wanted.length > shown.length;
   wanted.forEach((text, i) => {
     if (text === shown[i]) return;
@@ -170,7 +173,7 @@ function show() {
   }
   shown = wanted;
   element.classList.toggle("tr-begun", wanted.length > 0);
-  if (longer || wanted.length === 0) element.scrollTop = element.scrollHeight;
+  if (longer || atEnd) element.scrollTop = element.scrollHeight;
 }
 
 const words = () => joined().filter(({ id }) => id).map((entry) => ({ ...entry, clip: undefined }));

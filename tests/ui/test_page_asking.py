@@ -284,7 +284,10 @@ def test_with_ctrl_a_question_waits_for_the_reply_and_is_offered_again_where_tha
         tab.text.fill(text)
         tab.text.press("Control+Enter")
     assert tab.text.input_value() == ""
-    assert tab.page.locator(".next-asked").inner_text() == "Asked next: Second. · Third."
+    line, row = (tab.page.locator(part) for part in (".next-asked", "#send-row"))
+    assert line.inner_text() == "Asked next: Second. · Third."
+    above, below = row.bounding_box(), line.bounding_box()
+    assert below["y"] >= above["y"] + above["height"] + 6, "it sticks to what stands above"
     assert until(lambda: len(service.requests) == 2)
     assert not service.cancelled, "the first reply was cut"
     assert service.requests[1].messages[-1].content == Text("Second.")
@@ -292,7 +295,9 @@ def test_with_ctrl_a_question_waits_for_the_reply_and_is_offered_again_where_tha
     tab.page.keyboard.press("Escape")
     offered = tab.page.locator("#problem .unasked .chip")
     assert until(lambda: offered.all_inner_texts() == ["Third."])
-    assert tab.page.locator(".next-asked").is_hidden() and len(service.requests) == 2
+    assert line.is_hidden() and len(service.requests) == 2
+    tab.page.locator("#clear").click()
+    assert offered.count() == 0
 
 
 TALK = """([count, clips]) => {

@@ -112,6 +112,14 @@ document.addEventListener("unasked", ({ detail: { question, replaced } }) => {
   byId("problem").querySelector(".unasked").append(offer);
 });
 
+// Who clears all is offered none of them, and asks nothing next.
+document.addEventListener("click", ({ target }) => {
+  if (!target.closest?.("#clear")) return;
+  next.length = 0;
+  showNext();
+  byId("problem").querySelector(".unasked").replaceChildren();
+});
+
 // An example is asked at once, and leaves the box and the mode as they are: where one talks, its answer is spoken, too.
 function typedMode() {
   const { dataset } = notes().find((note) => note.dataset.mode === chosen());

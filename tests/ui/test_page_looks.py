@@ -132,6 +132,25 @@ def test_in_a_small_window_player_and_captions_stay_in_sight_while_it_speaks(ser
     assert until(lambda: tab.state("phase") == "stopped")
 
 
+def test_nothing_moves_as_a_reply_begins_and_its_last_words_stay_in_sight(service, visit):
+    tab = visit(view="listen", viewport={"width": 1024, "height": 768})
+    voices = tab.page.locator("#voices")
+    before = voices.bounding_box()
+    speaking(service, tab)
+    assert voices.bounding_box() == before
+    tab.text.press("Escape")
+    tab.page.set_viewport_size({"width": 390, "height": 844})
+    service.script = Script(seconds=4.0, rtf=0.05, chunk_s=0.5)
+    tab.hear("word " * 44 + "and_unbelievably")  # in wider lines while it is heard
+    caption, last = (tab.page.locator(part) for part in (".la-caption", ".la-text .said >> nth=-1"))
+
+    def hidden_px() -> float:
+        shown, word = caption.bounding_box(), last.bounding_box()
+        return word["y"] + word["height"] - shown["y"] - shown["height"]
+
+    assert until(lambda: hidden_px() < 2, 3.0)
+
+
 def assert_accessible(page) -> None:
     axe = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not there")
     from tests.ui.page_browser import PAINTED

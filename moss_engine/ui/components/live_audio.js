@@ -44,6 +44,7 @@ function begin({ run, clickMs, byWords }) {
   clock = null;
   skipped = { samples: 0, underruns: 0, starved: 0 };
   discard = false;
+  element.classList.add("la-begun"); // before its first word, as the room of the captions depends on it
   captions.begin();
   wave.begin();
   $(".la-spoken").textContent = "";

@@ -132,7 +132,6 @@ function say(name, value, words, bad = false) {
 const seconds = (ms) => `${(ms / 1000).toFixed(2)} s`;
 
 function headline(live) {
-  element.classList.toggle("la-begun", live.run !== null);
   element.classList.toggle("la-written", live.run !== null && !live.speaks);
   const { clickMs, firstWordMs, heardAfterMs, starved } = live;
   const after = live.speaks ? heardAfterMs : firstWordMs && firstWordMs - clickMs;

@@ -14,10 +14,12 @@ const WORDS = /\s*(?:\p{Script=Han}\p{P}*|[^\s\p{Script=Han}]+)\s*$|\s*(?:\p{Scr
 export class Captions {
   constructor(element) {
     this.element = element;
+    new ResizeObserver(() => this.current && this.follow(this.current)).observe(element.parentElement);
     this.begin();
   }
 
   begin() {
+    this.current = null;
     this.segments = []; // {start, words: [{element, at: 0..1 of the segment}], text}
     this.element.replaceChildren();
   }

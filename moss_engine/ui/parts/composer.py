@@ -14,8 +14,8 @@ KEYS = (
     '<p class="keys">'
     '<span class="counter" hidden></span>'
     '<span class="k-type"><kbd>Enter</kbd> sends</span>'
-    '<span class="k-next"><kbd translate="no">Ctrl</kbd> <kbd>Enter</kbd> asks next</span>'
-    '<span class="k-talk"><kbd>Space</kbd> talks</span> <span><kbd>Esc</kbd> stops</span></p>'
+    '<span class="k-talk"><kbd>Space</kbd> talks</span> <span><kbd>Esc</kbd> stops</span>'
+    '<span class="k-next"><kbd translate="no">Ctrl</kbd> <kbd>Enter</kbd> asks next</span></p>'
 )
 
 NEXT = '<div class="next-asked" role="status" hidden>Asked next: <span translate="no"></span></div>'

@@ -1,4 +1,4 @@
-// Before the page's modules are there: the shade of this visitor, and a box whose questions are kept.
+// Before the page's modules are there: shade and view of this visitor, and a box whose questions are kept.
 (() => {
   const { spoken, talks } = JSON.parse(document.getElementById("told").textContent);
   const kept = (name) => {
@@ -10,7 +10,8 @@
   };
   const mode = kept("moss-mode");
   const speaks = mode === null ? talks && window.isSecureContext && navigator.mediaDevices : spoken.includes(mode);
-  Object.assign(document.body.dataset, { input: speaks ? "speech" : "text", view: "listen" });
+  const view = [location.hash.slice(1), kept("moss-view"), "listen"].find((name) => ["listen", "engine"].includes(name));
+  Object.assign(document.body.dataset, { input: speaks ? "speech" : "text", view });
   function shade() {
     const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
     document.body.classList.toggle("dark", (kept("moss-shade") ?? dark) === "dark");

@@ -216,6 +216,9 @@ def test_listening_comes_first_and_the_engine_is_a_press_away(visit, url):
     tab.page.wait_for_selector("#panel")
     assert tab.page.evaluate("document.body.dataset.view") == "engine", "a press wins over the link"
     assert tab.problems == []
+    tab.page.route("**/joined.js", lambda route: route.abort())
+    tab.page.reload()
+    assert tab.page.locator("#panel").is_visible(), "the page moves when its modules come"
 
 
 def test_each_voice_is_a_card_that_can_be_heard(visit, serve):

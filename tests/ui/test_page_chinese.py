@@ -24,7 +24,7 @@ PAGES = {
     ),
 }
 # Names and units that a Chinese page has, too; and what the model itself is told.
-NAMES = set("MOSS Speech AI Esc KV Top WAV README ms PCM Opus OpenAI docs api md".split())
+NAMES = set("Ada Ben MOSS Speech AI Esc KV Top WAV README ms PCM Opus OpenAI docs api md".split())
 PROMPTS = tuple(mode.system for mode in PUBLISHED_MODES.modes)
 WORD = re.compile(r"[A-Za-z]{2,}")
 HAN = re.compile(r"[\u4e00-\u9fff]")

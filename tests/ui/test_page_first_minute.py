@@ -228,7 +228,8 @@ def test_each_voice_is_a_card_that_can_be_heard(visit, serve):
     assert [name.strip() for name in cards.all_inner_texts()] == ["Ada", "Ben"]
     tab.text.fill("Not yet.")
     service.reset(Script(seconds=0.5, rtf=0.1))
-    cards.nth(1).get_by_role("button", name="Hear this voice").click()
+    cards.nth(1).get_by_role("radio", name="ben", exact=True).wait_for()
+    cards.nth(1).get_by_role("button", name="Hear ben", exact=True).click()
     tab.wait("done")
     assert service.requests[-1].voice == "ben" and tab.text.input_value() == "Not yet."
     chosen = tab.page.locator("#voice label:has(:checked)")

@@ -24,6 +24,7 @@ export function mount(element) {
     own.querySelector("span").translate = true;
     own.querySelector("span").textContent = "Your voice";
     cards[0].parentElement.append(own);
+    own.querySelector("input").removeAttribute("aria-label");
     Object.assign(own.querySelector("input"), { value: voice, checked: true });
   }
 

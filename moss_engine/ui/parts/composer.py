@@ -52,20 +52,21 @@ def modes(facts: ServiceInfo) -> str:
     return f'<fieldset id="mode"><legend>Mode</legend>{choices}</fieldset>'
 
 
-def choice(group: str, value: str, chosen: bool) -> str:
-    """One of a group."""
+def choice(group: str, value: str, chosen: bool, *, named: bool = False) -> str:
+    """One of a group, called as its label is, or by its value."""
     checked = " checked" if chosen else ""
     value = html.escape(value)
-    return f'<input type="radio" name="{group}" value="{value}" autocomplete="off"{checked}>'
+    name = f' aria-label="{value}" translate="no"' if named else ""
+    return f'<input type="radio" name="{group}" value="{value}" autocomplete="off"{name}{checked}>'
 
 
 def voices(facts: ServiceInfo) -> str:
     """Who speaks, as cards that can be heard where a text is read as it stands, and how fast."""
-    hear = '<button type="button" class="voice-hear" aria-label="Hear this voice"></button>'
+    hear = '<button type="button" class="voice-hear" aria-label="Hear {}"></button>'
     hear = hear if any(mode.split_sentences for mode in facts.modes) else ""
     cards = "".join(
-        f"<label>{choice('voice', name, name == facts.voices[0])}"
-        f'<span translate="no">{html.escape(name)}</span>{hear}</label>'
+        f"<label>{choice('voice', name, name == facts.voices[0], named=True)}"
+        f'<span translate="no">{html.escape(name)}</span>{hear.format(html.escape(name))}</label>'
         for name in facts.voices
     )
     alone = "" if len(facts.voices) > 1 or facts.clones_voices else " hidden"

@@ -77,6 +77,14 @@ SENTENCES = {
     "json_invalid": ("The body is not JSON; send one JSON object.", "invalid_json"),
     "too_short": ("{param} holds too few; send {min_length} or more.", "invalid_value"),
     "too_long": ("{param} holds too many; send {max_length} at most.", "invalid_value"),
+    "string_too_short": (
+        "{param} has too few characters; send {min_length} or more.",
+        "invalid_value",
+    ),
+    "string_too_long": (
+        "{param} has too many characters; send {max_length} at most.",
+        "invalid_value",
+    ),
     "string_pattern_mismatch": ("{param} must match {pattern}; change it.", "invalid_value"),
     "literal_error": ("{param} is {given}; send {expected}.", "invalid_value"),
 }

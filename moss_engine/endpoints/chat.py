@@ -379,7 +379,7 @@ def _check_audio(server: Server, body: ChatBody) -> None:
     if body.audio is not None and not body.speaks:
         param = "audio"
         sentence = 'audio is for spoken answers; send "modalities": ["text", "audio"] with it.'
-    elif body.stream and body.audio and body.audio.format not in ("pcm16", "pcm"):
+    elif body.stream and body.audio and body.audio.format not in (None, "pcm16", "pcm"):
         param = "audio.format"
         sentence = 'A stream carries samples; send "format": "pcm16", or leave "stream" out.'
     elif body.stream_options and not body.stream:

@@ -110,7 +110,7 @@ def test_a_stream_carries_sound_and_its_words(client, service):
 
 def test_an_earlier_answer_is_found_by_its_id(client, service):
     first = ask(client, **SPOKEN).choices[0].message
-    spoken = {**SPOKEN, "model": MODEL, "messages": ASKED, "audio": {"format": "pcm16"}}
+    spoken = {**SPOKEN, "model": MODEL, "messages": ASKED, "audio": {"voice": "default"}}
     with client.chat.completions.stream(**spoken) as stream:
         joined = stream.get_final_completion().choices[0].message
     for earlier in ({"id": first.audio.id}, first.audio.model_dump(), {"id": joined.audio.id}):

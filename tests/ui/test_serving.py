@@ -23,7 +23,7 @@ import websockets.sync.client
 from gradio_client import Client
 
 from moss_engine.api.errors import ConfigError, ContextError
-from moss_engine.serve import run
+from moss_engine.serve import run, shield_gradio
 from moss_engine.ui.config import PageConfig
 from moss_engine.ui.entrance import process as process_of
 from moss_engine.ui.entrance.process import BROKEN_OFF, breakable
@@ -102,6 +102,22 @@ def test_a_signal_lets_the_open_reply_end_and_leaves_no_sound(tiny_checkpoint, t
         assert process.wait(timeout=120) == 0
         assert not list(tmp_path.glob("moss-speech-*"))
         client.close()
+
+
+def test_variables_of_proxies_and_of_gradio_do_not_keep_the_page_from_starting(tiny_checkpoint):
+    odd = {"http_proxy": "http://127.0.0.1:9", "ALL_PROXY": "socks://127.0.0.1:9/"}
+    odd |= {"no_proxy": "[::1]", "GRADIO_DEBUG": "1"}
+    options = ("--device", "cpu", "--port", str(free_port()))
+    command = ("app.py", "--checkpoint", str(tiny_checkpoint), *options)
+    with program(*command, env={**os.environ, **odd}) as process:
+        assert process.stdout.readline().startswith("Serving tiny-random"), process.stderr.read()
+
+
+def test_a_public_link_by_socks_is_refused(monkeypatch):
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("ALL_PROXY", "socks://127.0.0.1:9/")
+    with pytest.raises(ConfigError, match=r"through a SOCKS proxy.*unset ALL_PROXY"):
+        shield_gradio(PageConfig(share=True))
 
 
 def test_a_public_link_that_cannot_be_made_stops_the_start(monkeypatch):

@@ -97,14 +97,24 @@ async def speak(
                 if out is not None and file is None:
                     file = opened.enter_context(_open_wav(out, rate_hz))
                 if isinstance(event, TextDelta):
-                    print(event.text, end="", flush=True)
+                    _show(event.text)
                 elif isinstance(event, AudioChunk):
                     assert file is not None, "a mode that answers by text made sound"
                     file.writeframes(to_bytes(event))
                 elif isinstance(event, Finished):
-                    print(flush=True)
+                    _show("\n")
                     return measure(timeline), event.reason
     raise AssertionError("the stream ended without a last word")
+
+
+def _show(text: str) -> None:
+    """Raises ConfigError where standard output takes no more, as one that is piped to `head`."""
+    try:
+        print(text, end="", flush=True)
+    except OSError as error:
+        raise ConfigError(
+            f"Standard output takes no text ({error.strerror}); send it elsewhere, as to /dev/null."
+        ) from None
 
 
 def to_bytes(chunk: AudioChunk) -> bytes:

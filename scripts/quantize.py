@@ -59,7 +59,7 @@ from moss_engine.runtime.base import BatchSampling, Runtime, ScheduledBatch, Sch
 from moss_engine.runtime.make import make_runtime, resolve_device
 from moss_engine.text.processor import Processor, load_processor
 from scripts.command import make_parser, run_command
-from scripts.disk import require_folder, writing_to
+from scripts.disk import refuse_inside, require_folder, writing_to
 from scripts.sentences import EVERYDAY, HARVARD, sentence
 
 FLOAT8_PROMPTS = 500
@@ -173,6 +173,7 @@ def quantize_folder(
     Raises ConfigError or CheckpointError before anything large is read.
     """
     config, device = require_source(folder, out, bits), resolve_device(device_name)
+    refuse_inside(out, folder)
     require_folder(out, ELSEWHERE)
     seen = _answers(folder, config, texts, reply_rows, device_name) if texts else []
     tested = seen[::TESTED]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
 import wave
 from pathlib import Path
 
@@ -78,6 +80,15 @@ async def test_a_full_disk_and_a_folder_that_is_not_there_are_named(service, pat
         pytest.skip("this system has no disk that is always full")
     with pytest.raises(MossError, match=f"{path} {sentence} with --out"):
         await say.speak(service, asking(Text("hello"), SPEAK), Path(path))
+
+
+async def test_text_that_nobody_takes_is_no_fault_of_the_file(service, tmp_path, monkeypatch):
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with contextlib.suppress(BrokenPipeError), os.fdopen(write_end, "w") as unread:
+        monkeypatch.setattr("sys.stdout", unread)
+        with pytest.raises(ConfigError, match=r"Standard output takes no text \(Broken pipe\)"):
+            await say.speak(service, asking(Text("hello"), SPEAK), tmp_path / "a.wav")
 
 
 async def test_what_is_refused_leaves_the_file_as_it_was(service, tmp_path):

@@ -67,7 +67,7 @@ class ModelConfig:
         Raises CheckpointError that names the file and the field if it is missing, unreadable, of
         another model type, or inconsistent.
         """
-        complete = f"{path} is missing; point --checkpoint at a complete MOSS-Speech folder."
+        complete = f"{path} is missing; name a complete MOSS-Speech folder."
         values = read_json(path, missing=complete)
         return ModelConfig.from_dict(values, source=str(path))
 

@@ -183,3 +183,5 @@ def test_a_folder_of_4_bits_and_one_that_exists_are_left_alone(
     with pytest.raises(ConfigError, match="exists already"):
         quantize_folder(tiny_checkpoint, tmp_path, 4, [], 8, "cpu")
     assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
+    with pytest.raises(ConfigError, match="lies within"):
+        quantize_folder(tiny_checkpoint, tiny_checkpoint / "eight", 8, [], 8, "cpu")

@@ -33,16 +33,19 @@ class Function(OpenBody):
     parameters: dict[str, Any] | None = None
 
 
-class FlatTool(Function):
+class OfFunctions(OpenBody):
+    """The only kind of tool. It is looked at before all that others may not have."""
+
+    type: Literal["function"]
+
+
+class FlatTool(Function, OfFunctions):
     """As responses and realtime sessions offer it."""
 
-    type: Literal["function"]
 
-
-class FunctionTool(OpenBody):
+class FunctionTool(OfFunctions):
     """As a chat completion offers it."""
 
-    type: Literal["function"]
     function: Function
 
 
@@ -50,12 +53,11 @@ class Chosen(OpenBody):
     name: FunctionName
 
 
-class FlatChoice(Chosen):
-    type: Literal["function"]
+class FlatChoice(Chosen, OfFunctions):
+    """As responses and realtime sessions name it."""
 
 
-class FunctionChoice(OpenBody):
-    type: Literal["function"]
+class FunctionChoice(OfFunctions):
     function: Chosen
 
 

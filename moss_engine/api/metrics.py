@@ -138,7 +138,7 @@ def _fold_row(timeline: Timeline, event: Sampled) -> Timeline:
     known: dict[str, Any] = {
         "now_s": now_s, "num_rows": event.num_rows, "last_row_s": now_s, "row_held_s": event.held_s,
     }  # fmt: skip
-    if last_row_s is None:  # the first row's time is prefill
+    if last_row_s is None or now_s == timeline.first_row_s:  # the first step's time is prefill
         return timeline._replace(first_row_s=now_s, **known)
     step_s = now_s - last_row_s - (event.held_s - timeline.row_held_s)
     if event.modality is Modality.TEXT:

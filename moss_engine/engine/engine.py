@@ -237,14 +237,15 @@ class Engine:
         for share in shares:
             self._scheduler.advance(share)
         for turn, row in zip([s.turn for s in shares if s.samples], rows, strict=True):
+            now_s = self._elapsed_s(turn)  # of one step
             if row is None:
                 self._fail(turn, ReplyFaultError(NO_NUMBER))
             while row is not None and not turn.cancelled:
-                self._append(turn, row)
+                self._append(turn, row, now_s)
                 row = turn.row_without_draw(self._few_rows)
 
-    def _append(self, turn: RequestState, row: Row) -> None:
-        modality, now_s = turn.sequence.modality, self._elapsed_s(turn)
+    def _append(self, turn: RequestState, row: Row, now_s: float) -> None:
+        modality = turn.sequence.modality
         replayed, num_codes = bool(turn.to_replay), turn.num_codes
         text = turn.append(row)
         num_rows, ends = len(turn.reply_rows), turn.sequence.finish_reason is not None

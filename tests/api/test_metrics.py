@@ -73,6 +73,13 @@ def test_a_figure_is_none_until_it_is_known():
     assert figures.audio_s == figures.buffered_s == figures.underruns == 0
 
 
+def test_rows_of_the_step_that_was_prefill_took_no_time_of_their_own():
+    first = [row(0.75, number, Modality.TEXT) for number in (1, 2, 3)]
+    assert measure(folded([*START, *first])).text_rows_per_s is None
+    rows = [*first, row(0.95, 4, Modality.TEXT), row(0.95, 5, Modality.TEXT)]
+    assert measure(folded([*START, *rows])).text_rows_per_s == pytest.approx(2 / 0.2)
+
+
 def test_underruns_stop_the_listeners_clock():
     # 1 s of audio at 1 runs dry at 2; the next comes at 2.3 and lasts to 3.3; the third, at 3.4, is
     # late again.

@@ -339,15 +339,24 @@ def test_a_bound_reply_writes_its_words_and_speaks_between_them(seed: int):
     assert free[-1].rows == alone[-1].rows, "replies without bound words are as ever"
 
 
+class Ticking(Clock):
+    """Later whenever it is asked."""
+
+    def __call__(self) -> float:
+        self.now_s += 1e-3
+        return self.now_s
+
+
 def test_a_runtime_gets_as_many_bound_or_known_rows_at_a_time_as_it_runs_like_one():
-    """One where it says nothing of several."""
-    bound, known = {}, {}
+    """One where it says nothing of several. Rows of one step have one time."""
+    bound, known, times = {}, {}, {}
     for few_rows in (1, 8):
         runtime = FakeRuntime(noisy, ROOMY)
         runtime.few_rows = few_rows
-        reader = make_engine(runtime, processor=Reader())
+        reader = make_engine(runtime, Ticking(), processor=Reader())
         request = make_request("abcdefgh", mode="lines", channel=WARM, max_rows=600)
         (events,) = serve(reader, request)
+        times[few_rows] = len({event.time_s for event in only(events, Sampled)[:8]})
         rows, reader._replays = events[-1].rows, True
         assert [row.text for row in rows[:8]] == list(b"abcdefgh")
         bound[few_rows] = max(len(batch.sequences[0].rows) for batch in runtime.batches[1:])
@@ -356,5 +365,5 @@ def test_a_runtime_gets_as_many_bound_or_known_rows_at_a_time_as_it_runs_like_on
         (rest,) = serve(reader, again)
         assert rest[-1].rows == rows
         known[few_rows] = len(runtime.batches)
-    assert bound == {1: 1, 8: 8}
+    assert bound == {1: 1, 8: 8} and times == {1: 8, 8: 1}
     assert known[1] == len(rows) and known[8] <= 2 + len(rows) // 8

@@ -44,7 +44,10 @@ NOTES = {
     "length": "The reply was cut at its length limit; raise it in the settings to hear more.",
     "stopped": "Stopped.",
 }
-GREW = "The reply was cut where it grew far longer than its text; ask again."
+GREW = (
+    "The reply was cut where a sentence grew far longer than its text or than the longest reply; "
+    "ask again, or raise that in the settings."
+)
 
 
 @dataclass

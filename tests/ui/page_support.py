@@ -197,6 +197,7 @@ INFO = ServiceInfo(
     pieces=tuple(f"piece {i}" for i in range(1024)),
     max_text_chars=4000,
     max_speech_s=60.0,
+    speeds=(0.7, 1.5),
     max_sessions=4,
     max_waiting=16,
     kv_rows=16_384,

@@ -163,6 +163,11 @@ def test_a_refusal_that_the_page_knows_leaves_a_speaking_reply_alone(service, ta
     assert counter.inner_text() == "1,800 of 1,000 characters"
     tab.page.keyboard.press("Backspace")
     assert until(lambda: tab.told() == ""), "the reason stands until the next edit"
+    speed = tab.page.locator("#speed input[type=number]")
+    speed.fill("")
+    tab.ask("At no speed.")
+    assert tab.told() == "Speed is empty; give a number from 0.7 to 1.5."
+    speed.fill("1")
     tab.page.locator("#settings summary").click()
     tab.page.get_by_label("New seed for every reply").uncheck()
     tab.page.locator("#seed input").fill("-4")

@@ -182,9 +182,10 @@ function mayAsk(text) {
     show(`The text has ${characters.toLocaleString("en")} characters, the limit is ${told.limit.toLocaleString("en")}; send it in parts.`);
     return false;
   }
-  const wrong = [...document.querySelectorAll("#settings input[type=number]")].find((input) => !within(input));
+  const wrong = [...document.querySelectorAll("#talk input[type=number]")].find((input) => !within(input));
   if (!wrong) return true;
-  show(`${wrong.labels[0].textContent} is ${wrong.value || "empty"}; give a number from ${wrong.min} to ${wrong.max} in the settings.`);
+  const where = wrong.closest("#settings") ? " in the settings" : "";
+  show(`${wrong.labels[0].textContent} is ${wrong.value || "empty"}; give a number from ${wrong.min} to ${wrong.max}${where}.`);
   return false;
 }
 

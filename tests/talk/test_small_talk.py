@@ -13,7 +13,9 @@ from moss_engine.talk import by_heart
 from moss_engine.talk.answer import Question
 from moss_engine.talk.small_talk import MAX_SESSIONS, SmallTalk, admit
 from moss_engine.text.spoken.text import spoken_text
+from moss_engine.ui.parts.words import examples_of
 from tests.talk.talk_support import reply
+from tests.ui.page_support import READ
 
 HERE = Path(__file__).parent
 SENSIBLE, WRONG = 0.70, 0.05
@@ -68,6 +70,12 @@ def test_a_question_that_is_like_a_known_one_is_known_and_one_that_is_not_is_adm
     assert "Nano" in said(talk, "so who exactly are you then?")
     for unknown in ("why is the grass wet", "who is your father's boss", "what is your shoe size"):
         assert is_admission(said(talk, unknown)), unknown
+
+
+def test_what_the_page_offers_to_ask_is_known(talk):
+    offered = examples_of(replace(READ, split_sentences=False, history=True), scripted=True)
+    assert len(offered) == 4
+    assert [text for _, text in offered if is_admission(said(talk, text))] == []
 
 
 def test_what_the_visitor_asks_of_themselves_is_not_answered_of_the_voice(talk):

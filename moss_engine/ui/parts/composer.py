@@ -120,7 +120,7 @@ def examples(facts: ServiceInfo) -> str:
         chips = "".join(
             f'<button type="button" class="chip" lang="{language}" translate="no">'
             f"{html.escape(text)}</button>"
-            for language, text in examples_of(mode)
+            for language, text in examples_of(mode, scripted=facts.scripted)
         )
         groups += (
             f'<div class="chips" data-mode="{html.escape(mode.name)}" role="group" '

@@ -28,7 +28,7 @@ TO_ASK_CHINESE = (
 TO_ANSWER = (
     "Hello! Who are you?",
     "What is seven plus five?",
-    "Which day comes after Friday?",
+    "Tell me a joke.",
     "What can you do?",
 )
 
@@ -65,11 +65,12 @@ def invitation(mode: Mode) -> str:
     return "Ask something. You hear the answer while it is still being made."
 
 
-def examples_of(mode: Mode) -> tuple[tuple[str, str], ...]:
+def examples_of(mode: Mode, *, scripted: bool) -> tuple[tuple[str, str], ...]:
     """Texts to begin with, and the language of each: a mode that splits its text into sentences
-    reads it, others answer. Only a voice that takes texts as they are knows Chinese."""
+    reads it, others answer, and where they are `scripted`, by heart. Only a voice that takes texts
+    as they are knows Chinese."""
     if mode.input != "text":
         return ()
-    english = TO_READ if mode.split_sentences else TO_ASK if mode.history else TO_ANSWER
+    english = TO_READ if mode.split_sentences else TO_ANSWER if scripted else TO_ASK
     chinese = () if mode.spell_out else TO_ASK_CHINESE
     return tuple(("en", text) for text in english) + tuple(("zh", text) for text in chinese)

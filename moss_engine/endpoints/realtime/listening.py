@@ -80,14 +80,16 @@ class Listening:
         return await asyncio.to_thread(load_detector)
 
     def find(self, detector: Detector | None) -> None:
-        """Turns, as the session says how; None lets the client commit them."""
-        self._num_before += self.follower.num_taken
+        """Turns, as the session says how; None: the client commits them, and what is held."""
+        held = self.follower.take_all() if detector is None else np.empty(0, np.int16)
+        self._num_before += self.follower.num_taken - len(held)
         how = self._responses.session.detection
         if isinstance(how, ServerVad):
             lead_s, end_s = how.prefix_padding_ms / 1000, how.silence_duration_ms / 1000
             self.floor.use(detector, likely=how.threshold, lead_s=lead_s, end_s=end_s)
         else:
             self.floor.use(detector, Judge(how.eagerness) if how else None)
+        self.follower.take(held, False)
 
     async def hear(self, pcm: np.ndarray) -> None:
         """More sound, int16 [n] at `RATE_HZ`; raises AudioLongError where nobody takes what is

@@ -15,7 +15,7 @@ from moss_engine.audio import turn_judge
 from moss_engine.endpoints.realtime.wire import RATE_HZ
 from tests.audio.test_turn_taking import SAMPLE
 from tests.endpoints.endpoint_support import running
-from tests.endpoints.realtime.realtime_support import connected, respond, send, until, write
+from tests.endpoints.realtime.realtime_support import MANUAL, connected, respond, send, until, write
 from tests.endpoints.realtime.test_talking import PAUSE
 from tests.ui.page_support import INFO, FakeService, Script, soon
 
@@ -242,6 +242,18 @@ async def test_a_buffer_that_is_cleared_leaves_nothing_of_its_turn(talk, ears, s
         events = await until(connection, "response.done")
     assert [e.type for e in events].count("input_audio_buffer.speech_started") == 1
     assert events[-1].response.status == "completed"
+
+
+async def test_what_is_held_of_a_turn_is_left_to_the_client_that_commits(talk, ears, spoken):
+    async with talk({"type": "server_vad"}) as connection:
+        await send(connection, spoken)
+        await until(connection, "input_audio_buffer.speech_started")
+        await connection.session.update(session=MANUAL)
+        await send(connection, PAUSE)
+        await connection.input_audio_buffer.commit()
+        assert (await respond(connection))[-1].response.status == "completed"
+    heard_s = len(ears.encoded[-1][0]) / ears.encoded[-1][1]
+    assert heard_s >= 0.9 * (len(spoken) + len(PAUSE)) / RATE_HZ
 
 
 async def test_a_turn_is_left_to_the_client_that_answers_itself(talk, ears, spoken):

@@ -234,6 +234,9 @@ def test_each_voice_is_a_card_that_can_be_heard(visit, serve):
     assert service.requests[-1].voice == "ben" and tab.text.input_value() == "Not yet."
     chosen = tab.page.locator("#voice label:has(:checked)")
     assert chosen.inner_text().strip() == "Ada", "hearing a voice chose it"
+    tab.page.emulate_media(forced_colors="active")
+    outlines = "labels => labels.map((label) => getComputedStyle(label).outlineStyle)"
+    assert cards.evaluate_all(outlines) == ["solid", "none"], "a colour alone says which is chosen"
     cards.nth(1).locator("span").click()
     tab.text.press("Enter")
     assert until(lambda: len(service.requests) == 2)

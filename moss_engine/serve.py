@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
@@ -17,7 +18,7 @@ from moss_engine.api.errors import ConfigError, MossError
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
 from moss_engine.options import add_options, from_args
 from moss_engine.ui.config import PageConfig
-from moss_engine.ui.entrance.process import BROKEN_OFF, breakable
+from moss_engine.ui.entrance.process import BROKEN_OFF, breakable, make_cache
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -79,8 +80,16 @@ def shield_gradio(page: PageConfig) -> None:
         )
 
 
+def keep_nohup() -> None:
+    """Leave a SIGHUP that this process was started to ignore, as `nohup` does, without effect, also
+    once there is a handler for it."""
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+
+
 def main() -> None:
     engine, talk, cluster, page = parse_configs()
+    keep_nohup()
     with breakable() as check:
         service, blocks = start(engine, talk, cluster, page, check)
         from moss_engine.ui.entrance.process import serve_until_signal
@@ -102,6 +111,7 @@ def start(
     if page.reply_log is not None:
         open_log(page.reply_log)
     shield_gradio(page)
+    make_cache()  # Gradio makes folders in it, else in one that may be another user's
     from moss_engine.build import build_talking_service
     from moss_engine.heap import freeze_gc_heap, tune_malloc
     from moss_engine.ui.config import require_address

@@ -104,9 +104,12 @@ def test_a_signal_lets_the_open_reply_end_and_leaves_no_sound(tiny_checkpoint, t
         client.close()
 
 
-def test_variables_of_proxies_and_of_gradio_do_not_keep_the_page_from_starting(tiny_checkpoint):
+def test_proxies_and_what_others_do_with_gradio_do_not_keep_the_page_from_starting(
+    tiny_checkpoint, tmp_path
+):
     odd = {"http_proxy": "http://127.0.0.1:9", "ALL_PROXY": "socks://127.0.0.1:9/"}
-    odd |= {"no_proxy": "[::1]", "GRADIO_DEBUG": "1"}
+    odd |= {"no_proxy": "[::1]", "GRADIO_DEBUG": "1", "TMPDIR": str(tmp_path)}
+    (tmp_path / "gradio").touch()  # as a folder of another user, who is root may write there
     options = ("--device", "cpu", "--port", str(free_port()))
     command = ("app.py", "--checkpoint", str(tiny_checkpoint), *options)
     with program(*command, env={**os.environ, **odd}) as process:
@@ -283,6 +286,27 @@ def test_an_interrupt_that_a_library_takes_for_a_fault_ends_the_start(fault):
         start()
     assert ended.value.code == BROKEN_OFF and reached == ["behind the press"]
     assert signals.getsignal(signals.SIGINT) is before
+
+
+STAYING = """
+import os, signal
+from moss_engine.serve import keep_nohup
+from moss_engine.ui.entrance.process import breakable
+keep_nohup()
+with breakable():
+    os.kill(os.getpid(), signal.SIGHUP)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signals, "SIGHUP"), reason="Windows has no SIGHUP")
+@pytest.mark.parametrize(("handler", "code"), [(signals.SIG_IGN, 0), (signals.SIG_DFL, 129)])
+def test_who_logs_out_ends_it_but_for_nohup(handler, code):
+    def like_nohup() -> None:
+        signals.signal(signals.SIGHUP, handler)
+
+    with program("-c", STAYING, preexec_fn=like_nohup) as process:
+        _, error = process.communicate(timeout=120)
+    assert process.returncode == code, error
 
 
 STARTING = """

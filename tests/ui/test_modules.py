@@ -68,6 +68,7 @@ WORDS = """async (url, text, piece) => {
     replaceChildren(...children) { this.children = children; },
     classList: { said: false, toggle(name, on) { this[name] = on; } } });
   globalThis.document = { createElement: made };
+  globalThis.ResizeObserver = class { observe() {} };
   const { Captions } = await import(url);
   const captions = new Captions(made());
   captions.follow = () => {};

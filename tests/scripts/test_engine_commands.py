@@ -24,7 +24,7 @@ from moss_engine.models.manifest import MANIFEST_NAME, checkpoint_digest, write_
 from moss_engine.runtime.engine_manifest import read_engine_manifest
 from scripts import build_engine
 from tests.fixtures.make_tiny_checkpoint import make_tensors
-from tests.runtime.tensorrt.stand_in import installed
+from tests.runtime.engines.stand_in import installed
 
 CAPACITY = {"block_size": 8, "kv_rows": 512, "max_sessions": 2, "max_step_rows": 64}
 OPTIONS = EngineConfig(**CAPACITY)

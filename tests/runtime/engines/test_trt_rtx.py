@@ -21,8 +21,8 @@ from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.runtime.base import Limits
 from moss_engine.runtime.tensorrt.engine import load_library
 from moss_engine.runtime.tensorrt_llm.runtime import ATTENTION
-from tests.runtime.tensorrt import stand_in
-from tests.runtime.tensorrt.support import LLM_LIMITS, float8_layout_of
+from tests.runtime.engines import stand_in
+from tests.runtime.engines.support import LLM_LIMITS, float8_layout_of
 
 ADA = "8.9"
 

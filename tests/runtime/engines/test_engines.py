@@ -25,9 +25,8 @@ from moss_engine.runtime.tensorrt.tensors import EngineTensors
 from moss_engine.runtime.tensorrt_llm.runtime import constant_values, step_values
 from moss_engine.text.processor import load_processor
 from tests.fixtures.make_tiny_checkpoint import make_tensors
-from tests.runtime.runtime_contract import LIMITS, RuntimeContract
-from tests.runtime.tensorrt import stand_in
-from tests.runtime.tensorrt.support import (
+from tests.runtime.engines import stand_in
+from tests.runtime.engines.support import (
     CPU,
     LLM_LIMITS,
     LLM_STAND_IN,
@@ -38,6 +37,7 @@ from tests.runtime.tensorrt.support import (
     prefill,
     torch_runtime,
 )
+from tests.runtime.runtime_contract import LIMITS, RuntimeContract
 
 NUM_ROWS = 6
 """Of the built-in voice's replies."""

@@ -24,7 +24,7 @@ from moss_engine.runtime.engine_manifest import PLAN_NAME
 from moss_engine.runtime.tensorrt.engine import Library, describe
 from moss_engine.runtime.tensorrt.runtime import EngineFile, EngineRuntime, TrtRuntime
 from moss_engine.runtime.tensorrt_llm.runtime import TrtLlmRuntime
-from tests.runtime.tensorrt.stand_in import TENSORRT, installed
+from tests.runtime.engines.stand_in import TENSORRT, installed
 
 CPU = torch.device("cpu")
 STAND_IN = describe("tensorrt", TENSORRT)

@@ -35,9 +35,9 @@ from moss_engine.runtime.tensorrt.tensors import PARTS, join_plans
 from moss_engine.runtime.tensorrt_llm import runtime as llm_runtime
 from moss_engine.runtime.tensorrt_llm.runtime import find_plugin, load_plugin, load_trtllm_runtime
 from scripts import build_engine
-from tests.runtime.tensorrt import stand_in
-from tests.runtime.tensorrt.stand_in import installed
-from tests.runtime.tensorrt.support import CPU, STAND_IN, assert_agrees, prefill
+from tests.runtime.engines import stand_in
+from tests.runtime.engines.stand_in import installed
+from tests.runtime.engines.support import CPU, STAND_IN, assert_agrees, prefill
 
 BUILT = Limits(block_size=8, num_blocks=64, max_batch=3, max_step_rows=32, max_seq_len=512)
 OPTIONS = EngineConfig(block_size=8, kv_rows=512, max_sessions=3, max_step_rows=32)

@@ -122,8 +122,9 @@ def of_detail(found: Any) -> ApiError:
             sentence = f"{param} is of a kind that is not served here{_alternatives(tags)}."
     elif kind in SENTENCES:
         form, code = SENTENCES[kind]
+        if limits.get("expected") == "False":
+            limits["expected"] = "false"  # as JSON has it
         sentence = form.format(**limits, param=param, given=_given(found["input"]))
-        sentence = sentence.replace("send False", "send false")  # as JSON has it
     else:
         said = found["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
         said = KINDS.get(kind, said)

@@ -79,6 +79,7 @@ def _load_inputs(x_ptr, K: tl.constexpr, CHUNK: tl.constexpr, GROUP: tl.constexp
 
 @triton.jit
 def _flat(tile):
+    """In any order. A reduction does so by itself, but Triton's interpreter not with two tiles."""
     return tl.reshape(tile, [tile.numel], can_reorder=True)
 
 
@@ -107,9 +108,9 @@ def _load_vector(x_ptr, norms, eps, K: tl.constexpr, CHUNK: tl.constexpr, GROUP:
     if NORM and BITS < 16:
         total, top = tl.reduce((_flat(squares), _flat(largest)), 0, sum_and_larger)
     elif NORM:
-        total = tl.sum(_flat(squares), 0)
+        total = tl.sum(squares)
     elif BITS < 16:
-        top = tl.reduce(_flat(largest), 0, larger)
+        top = tl.reduce(largest, None, larger)
     if NORM:
         grow = tl.rsqrt(total / K + eps)
     if BITS < 16:

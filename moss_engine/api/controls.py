@@ -47,7 +47,7 @@ def _channel(prefix: str, channel: str) -> tuple[Control, ...]:
         Control(
             f"{prefix}_top_p", "number", "Top-p",
             "Only the likeliest that together have this probability are drawn from.",
-            (channel, "top_p"), 0.01, 1.0, 0.01,
+            (channel, "top_p"), 0.0, 1.0, 0.01,
         ),
         Control(
             f"{prefix}_repetition_penalty", "number", "Repetition penalty",

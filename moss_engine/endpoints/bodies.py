@@ -23,6 +23,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from moss_engine.api.controls import BY_NAME
+from moss_engine.api.request import MAX_SEED
 from moss_engine.endpoints.errors import ApiError, of_validation
 
 MAX_JSON_BYTES = 256 * 1024
@@ -89,8 +90,17 @@ Language = Annotated[str, AfterValidator(_understood)]
 """Of what is said in a recording."""
 
 
-Rows = Annotated[int, Field(ge=1, le=int(BY_NAME["max_rows"].high))]
-"""How long an answer may get."""
+MOST_ROWS = int(BY_NAME["max_rows"].high)
+Rows = Annotated[int, Field(ge=1), AfterValidator(lambda rows: min(rows, MOST_ROWS))]
+"""How long an answer may get; programs ask for as many as OpenAI's largest models write."""
+
+
+def _seed(seed: int) -> int | None:
+    return None if seed == -1 else seed % (MAX_SEED + 1)
+
+
+Seed = Annotated[int, Field(ge=-MAX_SEED - 1, le=MAX_SEED), AfterValidator(_seed)]
+"""OpenAI's may be negative; with -1 llama.cpp and vLLM mean a new one."""
 Kind = TypeVar("Kind", bound=BaseModel)
 Result = TypeVar("Result")
 

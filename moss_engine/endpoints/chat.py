@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, Tag
+from pydantic import BeforeValidator, Field, Tag
 
 from moss_engine.api.errors import AudioLongError, MossError, TextEmptyError
 from moss_engine.api.events import (
@@ -23,12 +23,13 @@ from moss_engine.api.events import (
     TextDelta,
 )
 from moss_engine.api.modes import Mode
-from moss_engine.api.request import MAX_SEED, Content, Message, Request, Speech, Text, ToolCall
+from moss_engine.api.request import Content, Message, Request, Speech, Text, ToolCall
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.bodies import (
     MAX_PARTS,
     OpenBody,
     Rows,
+    Seed,
     TextPart,
     Words,
     joined,
@@ -164,6 +165,11 @@ class AnswerBody(OpenBody):
         return False
 
 
+def _unless_all(max_tokens: Any) -> Any:
+    """LM Studio's examples write -1 for no limit."""
+    return None if max_tokens == -1 else max_tokens
+
+
 class ChatBody(AnswerBody):
     """`mode` is ours: one of the checkpoint's modes, instead of the one that the modalities say."""
 
@@ -171,9 +177,9 @@ class ChatBody(AnswerBody):
     modalities: Annotated[tuple[Literal["text", "audio"], ...], Field(min_length=1)] | None = None
     audio: AudioOut | None = None
     stream_options: StreamOptions | None = None
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
+    seed: Seed | None = None
     max_completion_tokens: Rows | None = None
-    max_tokens: Rows | None = None
+    max_tokens: Annotated[Rows | None, BeforeValidator(_unless_all)] = None
     tools: FunctionTools | None = None
     tool_choice: AnyChoice | None = None
     mode: str | None = None

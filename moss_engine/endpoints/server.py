@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 
+from moss_engine.api.controls import LOWEST_TEMPERATURE
 from moss_engine.api.errors import MossError, UnsupportedModeError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Medium, Mode
@@ -137,8 +138,10 @@ class Server:
         max_rows: int | None = None,
     ) -> Sampling:
         """The checkpoint's own, but for what is said of it, for both channels; without a seed, a
-        new one."""
+        new one. A temperature that programs send for 0, where a server refuses that, is 0."""
         own = self.info.sampling
+        if temperature is not None and 0 < temperature < LOWEST_TEMPERATURE:
+            temperature = 0.0
         said = {"temperature": temperature, "top_p": top_p}
         said = {name: value for name, value in said.items() if value is not None}
         return dataclasses.replace(

@@ -11,9 +11,9 @@ from pydantic import Field
 from moss_engine.api.errors import MossError, UnsupportedModeError
 from moss_engine.api.events import AudioChunk, Event, Finished
 from moss_engine.api.modes import Mode
-from moss_engine.api.request import MAX_SEED, Message, Request, Text
+from moss_engine.api.request import Message, Request, Text
 from moss_engine.endpoints.access import Caller
-from moss_engine.endpoints.bodies import OpenBody, without_effect
+from moss_engine.endpoints.bodies import OpenBody, Seed, without_effect
 from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.replies import EVENT_STREAM, Streamed, Usage, answered, server_sent
 from moss_engine.endpoints.server import Server
@@ -35,7 +35,7 @@ class SpeechBody(OpenBody):
     speed: Annotated[float, Field(ge=SLOWEST, le=FASTEST)] | None = None
     response_format: Format | None = None
     stream_format: Literal["audio", "sse"] | None = None
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
+    seed: Seed | None = None
     mode: str | None = None
     anyway: bool | None = None
 

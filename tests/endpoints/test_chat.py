@@ -138,6 +138,26 @@ def test_the_fields_reach_both_channels(client, service):
     assert request.messages[0].role == "system" and request.voice == "default"
 
 
+@pytest.mark.parametrize(
+    ("field", "given", "taken"),
+    [
+        ("max_completion_tokens", 128_000, 40_960),
+        ("max_tokens", 64_000, 40_960),
+        ("max_tokens", -1, INFO.sampling.max_rows),
+        ("seed", -2, 2**63 - 2),
+        ("seed", -(2**63), 0),
+        ("top_p", 0, 0.0),
+        ("temperature", 1e-8, 0.0),
+    ],
+)
+def test_what_openai_s_models_and_other_servers_take_is_taken(url, service, field, given, taken):
+    assert post(url, **{field: given}).status_code == 200
+    sampling = service.requests[-1].sampling
+    values = {**vars(sampling), **vars(sampling.text), "max_tokens": sampling.max_rows}
+    values["max_completion_tokens"] = sampling.max_rows
+    assert values[field] == taken
+
+
 def post(url: str, **fields) -> httpx.Response:
     body = {"model": MODEL, "messages": ASKED, **fields}
     return httpx.post(f"{url}/v1/chat/completions", json=body, timeout=20)

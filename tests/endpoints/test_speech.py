@@ -151,10 +151,9 @@ def test_what_has_no_effect_is_taken_and_named(url):
 
 
 def test_without_a_seed_every_reply_has_its_own(client, service):
-    for _ in range(2):
-        client.audio.speech.create(**ASKED)
-    first, second = (request.sampling.seed for request in service.requests)
-    assert first != second
+    for seed in (None, None, -1, -1):
+        client.audio.speech.create(**ASKED, extra_body={"seed": seed})
+    assert len({request.sampling.seed for request in service.requests}) == 4
 
 
 @pytest.mark.parametrize(

@@ -387,7 +387,7 @@ BAD_NUMBERS = (math.nan, math.inf, -1, "0.5", True, None)
 BAD_CHANNEL = {
     "temperature": (*BAD_NUMBERS, 2.1, 1e-3),
     "top_k": (*BAD_NUMBERS, 1.5, 10**30),
-    "top_p": (*BAD_NUMBERS, 0, 1.01),
+    "top_p": (*BAD_NUMBERS, 1.01),
     "repetition_penalty": (*BAD_NUMBERS, 0),
 }
 BAD_SAMPLING = {

@@ -127,7 +127,7 @@ class Connection:
 
     async def _greet(self) -> None:
         try:
-            self._listening.find(await self._listening.detector())
+            await self._listening.find(await self._listening.detector())
         except MossError:  # which is told to who asks for it
             self._responses.session = replace(self._responses.session, detection=None)
         await self._update("session.created", self._settings)
@@ -203,8 +203,6 @@ class Connection:
                 refused.append(of_moss(error, "session.audio.input.turn_detection"))
                 session = replace(session, detection=None)
         self._responses.session = session
-        if session.finding != before.finding:
-            self._listening.find(detector)
         if session.hears_as != before.hears_as:
             self._decoder = self._open_decoder()
         if session.idle_s is not None and self._idling is None:
@@ -212,6 +210,8 @@ class Connection:
         info = self._server.info
         value = session.value(info.voices, info.recogniser)
         await self._emit(told, session=value, **warning(ignored))
+        if session.finding != before.finding:
+            await self._listening.find(detector)
         for error in refused:
             await self._refuse(error, event_id)
 

@@ -46,12 +46,17 @@ BLOCK = RATE_HZ // 10
 before the next one."""
 
 
+def _new_item() -> Item:
+    """Of somebody who speaks."""
+    return Item(f"item_{secrets.token_hex(12)}", "user", True)
+
+
 class Listening:
     """`responses` is told of every turn that the service found and understood, and of what was
     understood of one so far; to the floor this is who answers by them."""
 
     def __init__(self, responses: Responses):
-        self._item = Item("", "user", True)  # what is said now becomes this one
+        self._item = _new_item()  # what is said now, or next, becomes this one
         self._responses = responses
         self._server, self._talk, self._emit = responses.server, responses.talk, responses.emit
         self._tasks: dict[Item, asyncio.Task[None]] = {}  # an id may be that of a deleted item, too
@@ -79,9 +84,10 @@ class Listening:
             )
         return await asyncio.to_thread(load_detector)
 
-    def find(self, detector: Detector | None) -> None:
-        """Turns, as the session says how; None: the client commits them, and what is held."""
-        held = self.follower.take_all() if detector is None else np.empty(0, np.int16)
+    async def find(self, detector: Detector | None) -> None:
+        """Turns, as the session says how; None: the client commits them. What is held is heard
+        anew."""
+        held = self.follower.take_all()
         self._num_before += self.follower.num_taken - len(held)
         how = self._responses.session.detection
         if isinstance(how, ServerVad):
@@ -89,7 +95,7 @@ class Listening:
             self.floor.use(detector, likely=how.threshold, lead_s=lead_s, end_s=end_s)
         else:
             self.floor.use(detector, Judge(how.eagerness) if how else None)
-        self.follower.take(held, False)
+        await self.hear(held)
 
     async def hear(self, pcm: np.ndarray) -> None:
         """More sound, int16 [n] at `RATE_HZ`; raises AudioLongError where nobody takes what is
@@ -121,6 +127,7 @@ class Listening:
 
     def clear(self) -> None:
         """Nothing of what is held is a turn."""
+        self._item = _new_item()
         self.floor.hearing.forget()
         self.follower.clear()
 
@@ -139,7 +146,6 @@ class Listening:
                 task.cancel()  # it is part of another recording
         if self._responses.session.interrupts:
             await self._responses.interrupt()
-        self._item = Item(f"item_{secrets.token_hex(12)}", "user", True)
         begun = {"audio_start_ms": self.ms_of(taken.heard.at), "item_id": self._item.id}
         await self._emit("input_audio_buffer.speech_started", **begun)
         if taken.mends is not None:
@@ -157,14 +163,19 @@ class Listening:
 
     async def _ended(self, taken: Taken) -> None:
         """The turn becomes an item, unless it was none."""
-        heard = taken.heard
-        over = {"audio_end_ms": self.ms_of(heard.at), "item_id": self._item.id}
+        heard, item = taken.heard, self._said()
+        over = {"audio_end_ms": self.ms_of(heard.at), "item_id": item.id}
         await self._emit("input_audio_buffer.speech_stopped", **over)
         if heard.pcm is None:
             await self._emit("input_audio_buffer.cleared")
         else:
-            await self._commit(heard.pcm, self._item, taken.understood, heard.num_spoken)
-            self.floor.ended(taken, self._item)
+            await self._commit(heard.pcm, item, taken.understood, heard.num_spoken)
+            self.floor.ended(taken, item)
+
+    def _said(self) -> Item:
+        """What was said; what is said next becomes another."""
+        item, self._item = self._item, _new_item()
+        return item
 
     async def commit(self) -> None:
         """What the buffer holds becomes an item; raises AudioEmptyError for too little."""
@@ -174,7 +185,7 @@ class Listening:
                 f"The buffer holds {held_ms} ms; append {MIN_MS} ms or more before the commit."
             )
         pcm = self.follower.take_all()
-        await self._commit(pcm, Item(f"item_{secrets.token_hex(12)}", "user", True))
+        await self._commit(pcm, self._said())
 
     async def add(self, pcm: np.ndarray, item: Item, after: str | None = None) -> None:
         """A recording as an item, behind another one; it is understood meanwhile."""

@@ -12,6 +12,7 @@ import soundfile
 
 from moss_engine.api.transcript import Transcript
 from moss_engine.audio import turn_judge
+from moss_engine.audio.turn_taking import LEAD_S
 from moss_engine.endpoints.realtime.wire import RATE_HZ
 from tests.audio.test_turn_taking import SAMPLE
 from tests.endpoints.endpoint_support import running
@@ -223,7 +224,7 @@ async def test_times_are_those_of_the_whole_session(talk, ears, spoken):
         events = await until(connection, "input_audio_buffer.speech_stopped")
     started = next(e for e in events if e.type == "input_audio_buffer.speech_started")
     before_ms = 1000 * len(PAUSE) // RATE_HZ
-    assert before_ms - 100 <= started.audio_start_ms < before_ms + 500
+    assert before_ms - 1000 * LEAD_S <= started.audio_start_ms < before_ms + 500
     assert events[-1].audio_end_ms > before_ms + 1000 * len(spoken) // RATE_HZ
 
 
@@ -247,13 +248,27 @@ async def test_a_buffer_that_is_cleared_leaves_nothing_of_its_turn(talk, ears, s
 async def test_what_is_held_of_a_turn_is_left_to_the_client_that_commits(talk, ears, spoken):
     async with talk({"type": "server_vad"}) as connection:
         await send(connection, spoken)
-        await until(connection, "input_audio_buffer.speech_started")
+        begun = (await until(connection, "input_audio_buffer.speech_started"))[-1]
         await connection.session.update(session=MANUAL)
         await send(connection, PAUSE)
         await connection.input_audio_buffer.commit()
+        committed = (await until(connection, "input_audio_buffer.committed"))[-1]
+        assert committed.item_id == begun.item_id
         assert (await respond(connection))[-1].response.status == "completed"
     heard_s = len(ears.encoded[-1][0]) / ears.encoded[-1][1]
     assert heard_s >= 0.9 * (len(spoken) + len(PAUSE)) / RATE_HZ
+
+
+async def test_a_turn_in_which_its_detection_changes_is_heard_whole(talk, ears, spoken):
+    async with talk({"type": "server_vad"}) as connection:
+        await send(connection, spoken)
+        begun = (await until(connection, "input_audio_buffer.speech_started"))[-1]
+        audio = {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 300}}}
+        await connection.session.update(session={"type": "realtime", "audio": audio})
+        await send(connection, PAUSE)
+        events = await until(connection, "response.done")
+    assert {e.item_id for e in events if e.type.startswith("input_audio_buffer")} == {begun.item_id}
+    assert len(ears.encoded[-1][0]) >= 0.9 * len(spoken)
 
 
 async def test_a_turn_is_left_to_the_client_that_answers_itself(talk, ears, spoken):

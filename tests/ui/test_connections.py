@@ -21,13 +21,15 @@ async def app(scope, receive, send):
         return
     while scope["path"] != "/early" and (await receive()).get("more_body"):
         pass
-    size = 16 * 1024 * 1024 if scope["path"] == "/large" else 2
+    size = 16 * 1024 * 1024 if scope["path"] in ("/large", "/broken") else 2
     head = [(b"content-length", str(size).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": head})
     for start in range(0, size, 65536):
         block = b"x" * min(65536, size - start)
         more = start + len(block) < size
         await send({"type": "http.response.body", "body": block, "more_body": more})
+        if scope["path"] == "/broken":
+            return
 
 
 async def accepted(receive, send):
@@ -216,11 +218,13 @@ async def test_half_a_message_is_not_waited_for(monkeypatch):
         assert await over(reader) < PATIENCE_S / 2
 
 
-async def test_a_refused_websocket_is_no_fault_in_the_log(monkeypatch, caplog):
+async def test_what_is_refused_or_breaks_off_is_no_fault_in_the_log(monkeypatch, caplog):
     async with served(monkeypatch) as connect:
         with caplog.at_level(logging.ERROR, "uvicorn.error"):
             logging.getLogger("uvicorn.error").addHandler(caplog.handler)
             *_, head = await opened(connect, b"refused")
+            reader, _ = await connect(b"GET /broken HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert len(await reader.read()) < 100_000
             await asyncio.sleep(0.1)
             logging.getLogger("uvicorn.error").removeHandler(caplog.handler)
         assert b" 401 " in head and not caplog.records

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -55,6 +56,7 @@ def max_connections() -> int:
 def bounded() -> Iterator[None]:
     """uvicorn servers that are started meanwhile have bounded connections; Gradio starts its own
     with uvicorn's defaults."""
+    logging.getLogger("uvicorn.error").addFilter(_is_fault)
     usual = HTTP_PROTOCOLS["auto"], WS_PROTOCOLS["auto"]
     HTTP_PROTOCOLS["auto"] = f"{__name__}:{Connection.__name__}"
     WS_PROTOCOLS["auto"] = f"{__name__}:{Socket.__name__}"
@@ -62,6 +64,12 @@ def bounded() -> Iterator[None]:
         yield
     finally:
         HTTP_PROTOCOLS["auto"], WS_PROTOCOLS["auto"] = usual
+
+
+def _is_fault(record: logging.LogRecord) -> bool:
+    """Not so a stream that breaks off: without its end it does not look whole, and its own line in
+    the log says why."""
+    return "without completing response" not in record.getMessage()
 
 
 class Counting(h11.Connection):

@@ -232,16 +232,15 @@ def _matvec_kernel(x_ptr, weight_ptr, scale_ptr, norm_ptr, residual_ptr, out_ptr
 
 # Outputs of a tile, warps, and programs on a multiprocessor, as measured in whole steps on an H200:
 # for more inputs than a chunk, for gates, for few outputs behind a norm and without, and for many.
-# With 60 programs each has one tile.
 _MANY = 16384
 _TUNINGS = {
-    16: {"long": (2, 8, 1), "gated": (1, 4, 60), "normed": (2, 8, 4), "few": (4, 8, 2),
+    16: {"long": (4, 8, 1), "gated": (1, 4, 8), "normed": (2, 8, 4), "few": (4, 8, 2),
          "many": (4, 8, 2)},
-    _FLOAT8.value: {"long": (4, 8, 2), "gated": (4, 4, 4), "normed": (4, 4, 4), "few": (8, 4, 4),
+    _FLOAT8.value: {"long": (4, 8, 2), "gated": (4, 4, 4), "normed": (2, 4, 8), "few": (4, 4, 4),
          "many": (4, 4, 4)},
     8: {"long": (4, 8, 2), "gated": (4, 4, 4), "normed": (8, 4, 4), "few": (8, 4, 3),
         "many": (8, 4, 8)},
-    4: {"long": (4, 4, 2), "gated": (4, 4, 4), "normed": (8, 4, 3), "few": (4, 4, 4),
+    4: {"long": (4, 4, 2), "gated": (4, 4, 4), "normed": (8, 8, 2), "few": (16, 4, 2),
         "many": (8, 4, 3)},
 }
 _BITS = {torch.float8_e4m3fn: _FLOAT8.value, torch.int8: 8, torch.uint8: 4}

@@ -191,10 +191,12 @@ class TestKvInt8(CudaContract):
 
 @pytest.mark.skipif(INTERPRETED, reason="bfloat16 products need a GPU")
 class TestBfloat16(CudaContract):
-    """Weights, activations and KV are rounded to 8 bits of mantissa."""
+    """Weights, activations and KV are rounded to 8 bits of mantissa. A row alone is rounded in
+    fewer places than one beside others: of 60, with logits up to 12, one differed by 0.21, all
+    others by less than 0.09."""
 
     dtype = torch.bfloat16
-    tolerance = drift = 0.15
+    tolerance, drift = 0.15, 0.25
 
 
 class TestKvInt8Bfloat16(TestBfloat16):

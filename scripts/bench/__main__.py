@@ -26,7 +26,6 @@ BENCHES = {
     "exchange": "asking fast in Chromium, from rest and over a reply: key to ear by an outer clock",
     "hands_free": "talking to the built-in voice in Chromium: last word to first sound",
     "turns": "turns spoken into /v1/realtime: last word to first sound, those cut in two",
-    "patterns": "texts made to take long: what is said for them, doubted and reckoned, a doubling",
     "echo": "the page's own voice at its microphone: answers that it stops, questions it becomes",
     "replicas": "replicas on Ray under listeners who grow in number; a death, an upgrade",
     "full_size": "the published size with random weights on a GPU: steps, prefill, listeners",

@@ -17,8 +17,8 @@ from urllib.request import getproxies_environment
 from moss_engine.api.errors import ConfigError, MossError
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
 from moss_engine.options import add_options, from_args
-from moss_engine.ui.config import PageConfig
-from moss_engine.ui.entrance.process import BROKEN_OFF, breakable, make_cache
+from moss_engine.ui.config import PageConfig, require_address
+from moss_engine.ui.entrance.process import BROKEN_OFF, breakable, make_cache, serve_until_signal
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 LOG_BYTES = 10 * 1024 * 1024
 
 
-def parse_configs(
-    arguments: list[str] | None = None,
-) -> tuple[EngineConfig, TalkConfig, ClusterConfig, PageConfig]:
+def parse_configs() -> tuple[EngineConfig, TalkConfig, ClusterConfig, PageConfig]:
     """The options of the command line; a Hugging Face Space wants to be reached from outside."""
     parser = argparse.ArgumentParser(
         description="MOSS-Speech Live: type a sentence, hear it while it is being made."
@@ -39,7 +37,7 @@ def parse_configs(
         add_options(parser, config)
     if "SPACE_ID" in os.environ:
         parser.set_defaults(host="0.0.0.0")
-    args = parser.parse_args(arguments)
+    args = parser.parse_args()
     return (
         from_args(EngineConfig, args),
         from_args(TalkConfig, args),
@@ -92,8 +90,6 @@ def main() -> None:
     keep_nohup()
     with breakable() as check:
         service, blocks = start(engine, talk, cluster, page, check)
-        from moss_engine.ui.entrance.process import serve_until_signal
-
         serve_until_signal(blocks, service)
         service.close()
 
@@ -114,7 +110,6 @@ def start(
     make_cache()  # Gradio makes folders in it, else in one that may be another user's
     from moss_engine.build import build_talking_service
     from moss_engine.heap import freeze_gc_heap, tune_malloc
-    from moss_engine.ui.config import require_address
     from moss_engine.ui.server import launch
 
     check()

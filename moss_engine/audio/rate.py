@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-FROM_HZ, TO_HZ = 24_000, 16_000
+FROM_HZ = 24_000
 REACH = 24
 """Samples on either side that an output sample is made of."""
 CUTOFF_HZ = 7_200.0

@@ -127,10 +127,10 @@ def main() -> None:
     for path, text in documents().items():
         if args.write:
             path.write_text(text, encoding="utf-8")
-        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+        elif path.read_text(encoding="utf-8") != text:
             raise MossError(
-                f"{path.relative_to(REPO_ROOT)} is out of date; run: python -m scripts.dev.readme "
-                f"--write"
+                f"{path.relative_to(REPO_ROOT)} is out of date; run: "
+                "python -m scripts.dev.readme --write"
             )
 
 

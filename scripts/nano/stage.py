@@ -31,9 +31,10 @@ def begin_training(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace,
     return args, resolve_device(args.device)
 
 
-def one_cycle(progress: float, peak: float, *, warm_up: float, floor: float = 0.01) -> float:
-    """Learning rate: a linear rise over `warm_up` of the training, then a cosine down to `floor` of
-    the peak."""
+def one_cycle(progress: float, peak: float, *, warm_up: float) -> float:
+    """Learning rate: a linear rise over `warm_up` of the training, then a cosine down to 1 % of the
+    peak."""
+    floor = 0.01
     if progress < warm_up:
         return peak * max(floor, progress / warm_up)
     fall = (progress - warm_up) / (1 - warm_up)

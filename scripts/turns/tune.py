@@ -46,8 +46,8 @@ from scripts.turns.data import (
     Turn,
     load,
     room,
+    with_noise,
 )
-from scripts.turns.data import with_noise as noisy
 
 SILENCE_S = 0.4
 ALONE_S = 0.2
@@ -86,7 +86,7 @@ def heard(folder: Path, turns: list[Turn]) -> list[dict]:
                 if (turn.name, turn.kind, noise) in found:
                     continue
                 pcm = turn.before_pause(folder, SILENCE_S)
-                pcm = pcm if noise is None else noisy(pcm, noise, at)
+                pcm = pcm if noise is None else with_noise(pcm, noise, at)
                 low = Downsampler().push(np.concatenate([room(RATE_HZ // 4), pcm]))
                 later = low[: len(low) - round((SILENCE_S - ALONE_S) * LOW_HZ)]
                 low = at_its_pause(detector, low)

@@ -81,10 +81,7 @@ def test_the_program_starts_from_what_the_image_copies(tmp_path):
                 shutil.copy(ROOT / source, to)
     (command,) = re.findall(r"^CMD (.+)$", CONTAINERFILE, re.MULTILINE)
     _, *arguments = json.loads(command)
-    code = (
-        "import app, sys; from moss_engine.serve import parse_configs;"
-        "print(parse_configs(sys.argv[1:])[0].checkpoint)"
-    )
+    code = "import app; from moss_engine.serve import parse_configs as p; print(p()[0].checkpoint)"
     assert arguments.pop(0) == "app.py"
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     run = [sys.executable, "-c", code, *arguments]

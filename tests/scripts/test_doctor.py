@@ -158,7 +158,7 @@ FAULTS: dict[str, tuple[str, Damage, str]] = {
     "a codec of another code rate": (DECODER,
                                      swapped("token_frame_rate: 12.5", "token_frame_rate: 25"),
                                      "25 codes a second instead of 12.5"),
-    "encoder weights of another": ("codec", lambda folder: make_tiny_encoder(folder, 0, 32),
+    "encoder weights of another": ("codec", lambda folder: make_tiny_encoder(folder, 32),
                                    "the codec 32"),
     "no flow settings": (DECODER, Path.unlink, "config.yaml is missing"),
     "half a flow": (CHUNKED, cut(3000), "flow-chunk-5.pt holds no tensors"),

@@ -127,8 +127,8 @@ def fastest_prefill_dtype(threads: int) -> torch.dtype:
     return torch.float32 if CLEARLY * float32_s < bfloat16_s else torch.bfloat16
 
 
-def _fastest_s(threads: int, *runs: Callable[[], object], times: int = 9) -> list[float]:
-    """The shortest time of each, taken in turns, so that a busy moment hits all of them."""
+def _fastest_s(threads: int, *runs: Callable[[], object]) -> list[float]:
+    """The shortest of nine times of each, taken in turns, so that a busy moment hits all."""
 
     def once(run: Callable[[], object]) -> float:
         start = time.perf_counter()
@@ -140,7 +140,7 @@ def _fastest_s(threads: int, *runs: Callable[[], object], times: int = 9) -> lis
     try:
         return [
             min(taken)
-            for taken in zip(*([once(run) for run in runs] for _ in range(times)), strict=True)
+            for taken in zip(*([once(run) for run in runs] for _ in range(9)), strict=True)
         ]
     finally:
         torch.set_num_threads(before)

@@ -84,9 +84,9 @@ def make_runtime(
     return TrtLlmRuntime(file) if is_llm else TrtRuntime(file)
 
 
-def prefill(runtime: Runtime, num_rows: int = 20) -> Logits:
+def prefill(runtime: Runtime) -> Logits:
     """Logits of the last of some rows."""
-    rows = tuple(Row(text, 3) for text in range(7, 7 + num_rows))
+    rows = tuple(Row(text, 3) for text in range(7, 27))
     return runtime.forward(ScheduledBatch((ScheduledSequence(rows, 0, (5, 1, 7, 0, 3), True),)))
 
 

@@ -37,7 +37,7 @@ from moss_engine.api.tokens import Row, SpecialIds, code_of
 from moss_engine.cluster.fleet import Refusal, ReplicaLostError
 from moss_engine.cluster.members import NO_REPLICA, Member, Members, unless_gone
 from moss_engine.service.replies import OpenReplies, OpenReply
-from moss_engine.service.speech_worker import LocalReplyStream
+from moss_engine.service.reply_stream import LocalReplyStream
 
 
 class ReplyProgress:

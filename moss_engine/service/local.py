@@ -42,13 +42,8 @@ from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import FAULT, Engine, StepResult
 from moss_engine.service.recordings import ClonedVoices, Hearing, SpeechEncoder
 from moss_engine.service.replies import OpenReplies, OpenReply
-from moss_engine.service.speech_worker import (
-    LocalReplyStream,
-    SpeechJob,
-    SpeechWorker,
-    Waiter,
-    wake,
-)
+from moss_engine.service.reply_stream import LocalReplyStream, Waiter, wake
+from moss_engine.service.speech_worker import SpeechJob, SpeechWorker
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,7 +16,8 @@ from moss_engine.api.errors import CLOSED, IN_USE, MossError, ParameterError, Sh
 from moss_engine.api.events import Failed, Finished, FinishReason
 from moss_engine.api.request import Request
 from moss_engine.api.tokens import Row
-from moss_engine.service.speech_worker import MAX_UNTAKEN_EVENTS, LocalReplyStream, SpeechJob
+from moss_engine.service.reply_stream import MAX_UNTAKEN_EVENTS, LocalReplyStream
+from moss_engine.service.speech_worker import SpeechJob
 
 log = logging.getLogger("moss_engine.service.reply_log")
 

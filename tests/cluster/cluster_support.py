@@ -23,7 +23,7 @@ from moss_engine.cluster.replica import ReplicaServer
 from moss_engine.cluster.service import ClusterService
 from moss_engine.codec.base import VoiceCloner
 from moss_engine.service.local import LocalService
-from moss_engine.service.speech_worker import LocalReplyStream
+from moss_engine.service.reply_stream import LocalReplyStream
 from tests.fakes import FakeCodec
 from tests.service.service_support import (
     INFO,

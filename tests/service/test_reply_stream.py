@@ -13,7 +13,7 @@ from moss_engine.api.events import AudioChunk, Event, Failed, Sampled, TextDelta
 from moss_engine.api.service import taken
 from moss_engine.api.tokens import Modality, Row
 from moss_engine.service import replies
-from moss_engine.service.speech_worker import LINGER_S, LocalReplyStream
+from moss_engine.service.reply_stream import LINGER_S, LocalReplyStream
 from tests.fakes import Clock
 from tests.service.service_support import ask, at_once, hear, served, talking, wait_until
 

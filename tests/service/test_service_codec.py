@@ -14,7 +14,8 @@ import pytest
 from moss_engine.api.events import AudioChunk, Failed, FinishReason
 from moss_engine.api.tokens import Row
 from moss_engine.service.local import LocalService
-from moss_engine.service.speech_worker import LocalReplyStream, SpeechJob, SpeechWorker
+from moss_engine.service.reply_stream import LocalReplyStream
+from moss_engine.service.speech_worker import SpeechJob, SpeechWorker
 from tests.fakes import PAD, SPOKEN, Clock, FakeCodec, FakeRuntime, scripted
 from tests.service.service_support import (
     PATIENCE_S,

@@ -25,7 +25,8 @@ from moss_engine.recogniser.worker import RecogniserWorker
 from moss_engine.runtime.make import make_runtime, require_runtime, resolve_device, resolve_dtype
 from moss_engine.service.local import LocalService
 from moss_engine.service.recordings import ClonedVoices, Hearing
-from moss_engine.talk.llm import ChatServer, Llm, find_local
+from moss_engine.talk.chat_server import ChatServer, find_local
+from moss_engine.talk.llm import Llm
 from moss_engine.talk.modes import talking_modes
 from moss_engine.talk.service import TalkingService
 from moss_engine.talk.small_talk import SmallTalk

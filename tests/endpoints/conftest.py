@@ -8,7 +8,8 @@ from dataclasses import replace
 import openai
 import pytest
 
-from moss_engine.talk.llm import ChatServer, Llm
+from moss_engine.talk.chat_server import ChatServer
+from moss_engine.talk.llm import Llm
 from moss_engine.talk.modes import talking_modes
 from moss_engine.talk.service import TalkingService
 from tests.endpoints.endpoint_support import running

@@ -20,9 +20,10 @@ from moss_engine.api.request import Message, Text, ToolCall
 from moss_engine.api.service import stream
 from moss_engine.build import open_brain
 from moss_engine.config import TalkConfig
-from moss_engine.talk import llm as module
+from moss_engine.talk import chat_server
 from moss_engine.talk.answer import Question, Reached, Say
-from moss_engine.talk.llm import SYSTEM, ChatServer, Llm
+from moss_engine.talk.chat_server import ChatServer
+from moss_engine.talk.llm import SYSTEM, Llm
 from tests.service.service_support import heard
 from tests.talk.talk_support import all_of, asking, talking, words
 from tests.ui.page_support import free_port, soon
@@ -250,7 +251,7 @@ async def test_calls_that_share_an_id_or_a_place_stay_apart(llm, chat, pieces):
 
 
 async def test_an_endless_answer_is_cut_and_what_was_said_stays(llm, chat, monkeypatch):
-    monkeypatch.setattr(module, "MAX_CHARS", 600)
+    monkeypatch.setattr(chat_server, "MAX_CHARS", 600)
 
     def for_ever(handler) -> None:
         chat.begin(handler)
@@ -265,7 +266,7 @@ async def test_an_endless_answer_is_cut_and_what_was_said_stays(llm, chat, monke
 
 
 async def test_a_silent_server_is_waited_for_only_so_long(llm, chat, monkeypatch):
-    monkeypatch.setattr(module, "SILENT_S", 0.2)
+    monkeypatch.setattr(chat_server, "SILENT_S", 0.2)
 
     def silent(handler) -> None:
         chat.begin(handler)
@@ -294,7 +295,7 @@ async def test_what_its_listener_takes_of_time_is_not_the_servers(chat):
     pieces = []
     async for piece in server.stream([]):
         pieces.append(piece)
-        now_s += 2 * module.WHOLE_S
+        now_s += 2 * chat_server.WHOLE_S
     assert pieces == chat.pieces
 
 
@@ -327,7 +328,7 @@ def test_an_address_that_is_none_is_refused():
 
 def test_auto_finds_a_chat_server_on_this_machine_or_says_what_to_do(chat, monkeypatch):
     port = chat.server.server_port
-    monkeypatch.setattr(module, "LOCAL", {free_port(): "Ollama", port: "vLLM"})
+    monkeypatch.setattr(chat_server, "LOCAL", {free_port(): "Ollama", port: "vLLM"})
     assert open_brain(TalkConfig(brain="auto")).name == f"tiny at 127.0.0.1:{port}"
     chosen = open_brain(TalkConfig(brain="auto", brain_model="large"))
     assert chosen.name.startswith("large at 127.0.0.1")
@@ -349,7 +350,7 @@ def test_a_key_that_no_header_can_hold_is_refused():
 
 @pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 500 Oh\r\n\r\n"])
 async def test_a_head_or_a_refusal_that_trickles_has_an_end(llm, chat, monkeypatch, head):
-    monkeypatch.setattr(module, "WHOLE_S", 0.3)
+    monkeypatch.setattr(chat_server, "WHOLE_S", 0.3)
 
     def trickles(handler) -> None:
         handler.wfile.write(head)
@@ -358,7 +359,7 @@ async def test_a_head_or_a_refusal_that_trickles_has_an_end(llm, chat, monkeypat
             handler.wfile.flush()
 
     chat.script = trickles
-    monkeypatch.setattr(module, "QUOTED_CHARS", 10**6)
+    monkeypatch.setattr(chat_server, "QUOTED_CHARS", 10**6)
     with pytest.raises(BrainError, match="did not come to an end"):
         await asyncio.wait_for(parts(llm), PATIENCE_S / 2)
 
@@ -369,7 +370,7 @@ async def test_half_a_character_is_said_as_a_sign(llm, chat):
 
 
 async def test_thousands_of_lines_leave_room_for_others(llm, chat, monkeypatch):
-    monkeypatch.setattr(module, "MAX_CHARS", 100_000)
+    monkeypatch.setattr(chat_server, "MAX_CHARS", 100_000)
     chat.pieces = ["".join(f"a{place} b{place}\n" for place in range(2000))]
     longest_s = 0.0
 

@@ -126,7 +126,7 @@ class FakeDecoder:
     def push(self, text_id: int) -> str:
         return chr(text_id) if text_id >= 32 else ""
 
-    def end_segment(self) -> str:
+    def end_segment(self, goes_on: bool) -> str:
         return ""
 
 

@@ -134,7 +134,8 @@ def spoken_codes(rows: Iterable[Row], ids: SpecialIds) -> list[int]:
 class Segment:
     """A part of a reply that is generated on its own: its prompt, and the most rows it may get.
 
-    `silence` are codes that are heard before it, unless it is the first.
+    `silence` are codes that are heard before it, unless it is the first. `goes_on`: the
+    next one is the rest of its sentence, and has a capital at its beginning for the network alone.
     `bound_words` is the text that it must write, as text ids word by word: it chooses only where
     spans of speech begin. None leaves the text to the model. `reply_rows` is the most that the
     reply may have in all when it is over.
@@ -145,6 +146,7 @@ class Segment:
     bound_words: tuple[tuple[int, ...], ...] | None = None
     reply_rows: int | None = None
     silence: tuple[int, ...] = ()
+    goes_on: bool = False
 
     @property
     def max_total_rows(self) -> int:

@@ -31,8 +31,9 @@ class TextDecoder(Protocol):
         """The text that this id completes; often none."""
         ...
 
-    def end_segment(self) -> str:
-        """A segment is over; what is still incomplete."""
+    def end_segment(self, goes_on: bool) -> str:
+        """A segment is over; what is still incomplete. The next one begins with a small
+        letter if this one `goes_on`."""
         ...
 
 
@@ -241,7 +242,9 @@ class RequestState:
         self.num_codes += code_of(row, self._ids) is not None
         self.reached_cap |= self.sequence.finish_reason is FinishReason.LENGTH
         text = self.text_decoder.push(row.text) if modality is Modality.TEXT else ""
-        return text + self.text_decoder.end_segment() if self.sequence.finish_reason else text
+        if self.sequence.finish_reason is None:
+            return text
+        return text + self.text_decoder.end_segment(self.segments[self._index].goes_on)
 
     def next_segment(self) -> bool:
         """Go on to the next segment; False when the finished one was the last."""

@@ -54,10 +54,12 @@ _BLANK_LINE = re.compile(r"\r?\n[^\S\n]*\r?\n\s*")
 
 @dataclass(frozen=True)
 class Part:
-    """A sentence, or a part of a long one, and the codes of silence that go before it."""
+    """A sentence, or a part of a long one, and the codes of silence that go before it. `goes_on`:
+    the next one is the rest of this sentence, whose writing has no capital there."""
 
     text: str
     silence: tuple[int, ...] = ()
+    goes_on: bool = False
 
 
 def parts_to_read(text: str, limits: Modes, mode: Mode, speed: float) -> list[Part]:
@@ -70,7 +72,9 @@ def parts_to_read(text: str, limits: Modes, mode: Mode, speed: float) -> list[Pa
         for index, sentence in enumerate(sentences):
             ends = index + 1 == len(sentences)
             codes = _pause(limits.pauses, speed, opens=not index, before=parts[-1:])
-            parts.append(Part(_marked(sentence, ends) if mode.spell_out else sentence, codes))
+            text = _marked(sentence, ends) if mode.spell_out else sentence
+            goes_on = not ends and text[-1] not in ".?!" and sentences[index + 1][0].islower()
+            parts.append(Part(text, codes, goes_on))
     return parts
 
 
@@ -192,7 +196,8 @@ class Processor:
         ids = self._encode(part.text)
         prompt = self._prompt(mode, [("user", text_rows(ids, self.ids))], speaker)
         most = min(request.sampling.max_rows, self._cap(part.text, request.speed))
-        return Segment(prompt, most, self._words(ids), in_all, part.silence)
+        words = self._words(ids)
+        return Segment(prompt, most, words, in_all, part.silence, part.goes_on)
 
     def _words(self, ids: list[int]) -> tuple[tuple[int, ...], ...]:
         """A text's ids word by word; a word holds the space before it."""

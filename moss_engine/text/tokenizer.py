@@ -93,7 +93,7 @@ class TextDecoder:
         self._pieces = pieces
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._has_text = False
-        self._at_seam = False
+        self._at_seam = self._goes_on = False
 
     def push(self, text_id: int) -> str:
         """The text that this id completes; often none."""
@@ -103,14 +103,17 @@ class TextDecoder:
         # Segments are separate sentences, but a model begins each of them as if nothing stood
         # before it.
         seam = " " if self._at_seam and self._has_text and not text[0].isspace() else ""
+        if self._at_seam and self._goes_on:
+            text = text[0].lower() + text[1:]
         self._has_text, self._at_seam = True, False
         return seam + text
 
-    def end_segment(self) -> str:
-        """A segment is over: what is still incomplete, as replacement characters."""
+    def end_segment(self, goes_on: bool = False) -> str:
+        """A segment is over: what is still incomplete, as replacement characters. The next one
+        begins with a small letter if this one `goes_on`."""
         text = self._utf8.decode(b"", final=True)
         self._utf8.reset()
-        self._at_seam = True
+        self._at_seam, self._goes_on = True, goes_on
         return text
 
 

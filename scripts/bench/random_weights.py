@@ -233,7 +233,7 @@ class FixedSize:
     def push(self, text_id: int) -> str:
         return ""
 
-    def end_segment(self) -> str:
+    def end_segment(self, goes_on: bool) -> str:
         return ""
 
 

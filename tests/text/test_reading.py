@@ -78,6 +78,15 @@ def test_random_weights_read_every_word_once_and_in_order(parts, text: str) -> N
         assert finished.reason is FinishReason.STOP
 
 
+@pytest.mark.parametrize("rest", ["which nobody had seen", "Paris being far away", "I must say"])
+def test_a_sentence_in_several_parts_is_written_as_one(parts, rest: str) -> None:
+    text = f"It was a long way round the lake with all its small and quiet islands, {rest}."
+    text = f"{text[:-1]}, and they went home the same way when it was dark. So did we."
+    _, processor = parts
+    assert len(processor.prepare(asked(processor, text))) == 3
+    assert read(parts, text, 0)[0] == text
+
+
 def test_speech_opens_after_whole_words_alone(parts) -> None:
     _, processor = parts
     request = asked(processor, "Understand everything.")

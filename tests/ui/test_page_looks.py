@@ -52,6 +52,7 @@ FAULTS = """() => {
       if (wide > 2 && high > 2 && !a.e.contains(b.e) && !b.e.contains(a.e)) faults.push(`${name(a.e)} overprints ${name(b.e)}`);
     }
   });
+  if (document.querySelector(".lead").offsetHeight > 24) faults.push("the head's sentence takes several lines");
   if (document.documentElement.scrollWidth > innerWidth) faults.push("the page scrolls sideways");
   return [...new Set(faults)];
 }"""
@@ -288,6 +289,7 @@ def test_what_the_checkpoint_cannot_do_is_shown_with_the_reason(visit, serve):
     assert tab.page.locator(".about p code").all_inner_texts() == [
         "python -m scripts.download",
         "python -m scripts.doctor CHECKPOINT CODEC",
+        "python app.py --brain auto",
     ]
     (mode,) = tab.page.locator("#mode input").all()
     assert mode.input_value() == "read"

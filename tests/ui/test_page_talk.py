@@ -199,7 +199,7 @@ def test_files_are_asked_at_once_or_refused_with_a_sentence_and_may_be_sent_agai
         ("text.wav", b"hello there\n" * 20, "no audio file"),
         ("list.mp3", b"#EXTM3U\n/etc/passwd\n", "no audio file"),
         ("long.flac", long.getvalue(), "the limit is 20 s"),
-        ("large.wav", None, "The limit is 16 MB"),
+        ("large.wav", None, "The file has more than 16 MB; send one of 20 s of speech at most."),
     ):
         if data is None:
             given.evaluate(LARGE)

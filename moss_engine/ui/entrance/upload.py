@@ -14,7 +14,6 @@ from moss_engine.ui.entrance.asgi import Refused, address_of, header, is_foreign
 
 PATH = "/gradio_api/hear"
 MAX_FILE_BYTES = 16 << 20
-TOO_LARGE = f"The limit is {MAX_FILE_BYTES >> 20} MB; send a shorter recording."
 
 
 class Upload:
@@ -23,6 +22,10 @@ class Upload:
     def __init__(self, ingest: AudioIngest, visitor_of: Callable[[str], str]):
         self._ingest = ingest
         self._visitor_of = visitor_of
+        self._too_large = (
+            f"The file has more than {MAX_FILE_BYTES >> 20} MB; "
+            f"send one of {ingest.max_s:g} s of speech at most."
+        )
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["method"] != "POST":
@@ -31,11 +34,11 @@ class Upload:
             raise Refused(403, "This is asked for by another page; open this one.")
         declared = header(scope, b"content-length")
         if declared.isdigit() and int(declared) > MAX_FILE_BYTES:
-            raise Refused(413, TOO_LARGE)
+            raise Refused(413, self._too_large)
         visitor = self._visitor_of(address_of(scope))
         try:
             with self._ingest.receiving(visitor):
-                body = await read_body(receive, MAX_FILE_BYTES, TOO_LARGE)
+                body = await read_body(receive, MAX_FILE_BYTES, self._too_large)
                 kept = await self._ingest.read_file(visitor, body)
         except MossError as error:
             told = JSONResponse({"detail": str(error), "code": error.code}, error.http_status)

@@ -148,7 +148,8 @@ def doubt_once(doubted: deque[int], mode: Mode, text: str) -> None:
     if mode.input != "text" or key in doubted:
         return
     try:
-        check_language(mode, text, "send it again to hear it anyway")
+        meant = "hear" if mode.split_sentences else "ask"
+        check_language(mode, text, f"send it again to {meant} it anyway")
     except ForeignTextError:
         doubted.append(key)
         raise

@@ -195,8 +195,8 @@ def test_good_values_pass_and_whole_floats_are_whole_numbers(handlers):
 async def test_a_text_that_the_voice_cannot_read_is_refused_once(handlers):
     tab, another = Conversation(session_id="tab"), Conversation(session_id="another")
 
-    async def answer(text: str, conversation: Conversation = tab) -> str:
-        shown = await collect(reply(handlers, conversation, text=text))
+    async def answer(text: str, conversation: Conversation = tab, **values: str) -> str:
+        shown = await collect(reply(handlers, conversation, text=text, **values))
         return shown[-1]["note"] if shown[-1]["state"] == "failed" else ""
 
     german = "Das Wetter ist sehr schön."
@@ -206,6 +206,8 @@ async def test_a_text_that_the_voice_cannot_read_is_refused_once(handlers):
     )
     assert await answer("Das ist nicht gut.") and await answer("Hello.") == ""
     assert await answer(german, another) and await answer(german) == ""
+    refused = await answer("Wie geht es dir?", mode="chat")
+    assert refused.endswith("send it again to ask it anyway.")
 
 
 async def test_a_voice_needs_consent_and_is_forgotten_where_its_visitor_leaves_as_it_is_made(

@@ -10,8 +10,8 @@ from moss_engine.ui.parts.words import WHAT
 
 UPSTREAM = "https://github.com/OpenMOSS/MOSS-Speech"
 HEARS_NOTHING = "This checkpoint was trained on text alone: it cannot understand a voice."
-SCRIPTED_ONLY = (
-    "This checkpoint reads texts and knows a few scripted answers: it cannot think of new ones."
+READS_ONLY = (
+    "This checkpoint only reads texts aloud, and no chat server is connected to think of answers."
 )
 
 
@@ -38,8 +38,7 @@ def about(facts: ServiceInfo) -> str:
   <p>{html.escape(WHAT)} The page shows how: the waveform, the words as they are
     heard, and every figure as it was measured.</p>
   {limits(facts)}
-  <p>The README in the program's folder, which is also its source, describes every option and
-    figure.</p>
+  <p>The README in the program's folder leads to what every option and figure means.</p>
   <p><a href="{UPSTREAM}" target="_blank" rel="noreferrer">MOSS-Speech: source,
     paper, licence</a></p>
   <form method="dialog"><button class="about-close" autofocus>Close</button></form>
@@ -50,7 +49,7 @@ def limits(facts: ServiceInfo) -> str:
     """What this checkpoint cannot do, with the reason and what would change it."""
     reasons = "" if facts.hears else _reason("Speak to it", facts.no_recogniser or HEARS_NOTHING)
     if facts.scripted or not any(mode.history for mode in facts.modes):
-        reasons += _reason("Free conversation", SCRIPTED_ONLY)
+        reasons += _reason("Free conversation", READS_ONLY)
     if not reasons:
         return ""
     return f"""<h3>What it cannot do here</h3>
@@ -58,7 +57,8 @@ def limits(facts: ServiceInfo) -> str:
   <p class="for-operators">MOSS-Speech at full size can.
     <code translate="no">python -m scripts.download</code>
     fetches it, and <code translate="no">python -m scripts.doctor CHECKPOINT CODEC</code>
-    tells whether this machine can run it.</p>"""
+    tells whether this machine can run it. A chat server on this machine is found by
+    <code translate="no">python app.py --brain auto</code>.</p>"""
 
 
 def _reason(label: str, why: str) -> str:

@@ -17,6 +17,8 @@ from moss_engine.text.beside import beside
 MAX_SESSIONS = 256
 MAX_CHARS = 400
 """Of a question; of a longer one only a text to repeat and a sum are looked for."""
+MOST_SENTENCES = 4
+_END = re.compile(r"(?<=[.!?])\s+")
 
 
 @dataclass
@@ -80,16 +82,34 @@ class SmallTalk:
         if (text := self._by_tools(question)) is not None:
             return text
         asked = question.text[:MAX_CHARS]
-        answers = session.last if _MORE.fullmatch(bare(asked)) else ()
-        if answers := answers or by_heart.find(asked):
-            session.last = answers
-            session.given[answers] += 1
-            return answers[(session.given[answers] - 1) % len(answers)]
+        text = self._by_sentences(session, question) or self._by_heart(session, asked)
+        if text is not None:
+            return text
         if is_sad(asked):
             return "I am sorry to hear that. I am only a small voice, but I listen."
         session.admitted += 1
         session.suggested = not suggested
         return admit(asked, session.admitted - 1, suggests=session.suggested)
+
+    def _by_sentences(self, session: _Session, question: Question) -> str | None:
+        """The answers to a few sentences of which the last one is known: "Thanks. How are you?".
+        Beside what is sad nothing else is answered."""
+        sentences = _END.split(question.text[:MAX_CHARS].strip())
+        if not 1 < len(sentences) <= MOST_SENTENCES:
+            return None
+        sentences, told = [*filter(is_sad, sentences)] or sentences, []
+        for sentence in sentences:
+            found = self._by_tools(replace(question, text=sentence))
+            told.append(found or self._by_heart(session, sentence))
+        return " ".join(dict.fromkeys(filter(None, told))) if told[-1] else None
+
+    def _by_heart(self, session: _Session, asked: str) -> str | None:
+        last = session.last if _MORE.fullmatch(bare(asked)) else ()
+        if not (answers := last or by_heart.find(asked)):
+            return None
+        session.last = answers
+        session.given[answers] += 1
+        return answers[(session.given[answers] - 1) % len(answers)]
 
     def _by_tools(self, question: Question) -> str | None:
         text = question.text
@@ -114,7 +134,7 @@ class SmallTalk:
 _MORE = re.compile(r"(?:give me |tell me )?(?:another(?: one)?|one more|more)")
 _SAD = re.compile(
     r"\b(?:sad|unhappy|lonely|depressed|miserable|heartbroken|hopeless|crying|grieving|mourning"
-    r"|died|passed away)\b"
+    r"|died|passed away|kill myself|want to die|suicid\w+)\b"
 )
 
 

@@ -15,14 +15,18 @@ TABLES: dict[str, Any] = json.loads(
 _SHORT: dict[str, str] = TABLES["short forms"]
 _BEFORE = (
     r"(?:hey|hi|hello|okay|ok|so|well|um|uh|oh|and|but|now|nano|please|alright|all right|right|yes"
-    r"|no(?![,.!]? than)|sorry|excuse me)[,.!]? "
+    r"|no(?![,.!]? than)|sorry|excuse me|(?:ada|ben)(?=[,.!])"
+    r"|good (?:morning|afternoon|evening|day)(?=[,.!] (?!(?:ada|ben|nano)$)"
+    r"| (?:how|what|who|where|can|could|tell)\b))[,.!]? "
 )
 _ASKING = (
     r"(?:(?:can|could|would|will) you(?: please)?(?: tell me)?(?: please)? "
     r"|(?:please )?tell me(?: again)? |do you know |i (?:would like|want) (?:you )?to "
     r"|i want to know |let us hear |go ahead and |say me )"
 )
-_AFTER = r",? (?:please|for me|thanks|thank you|nano|now|right now|again please|then)$"
+_AFTER = (
+    r",? (?:please|for me|thanks|thank you|nano|now|right now|again please|then)$|, (?:ada|ben)$"
+)
 
 
 def plain(text: str) -> str:

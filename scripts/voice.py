@@ -17,14 +17,21 @@ from pathlib import Path
 from moss_engine.api.errors import MossError
 from moss_engine.audio.file import read_audio
 from moss_engine.codec.moss.load import VOICES_FOLDER
+from moss_engine.codec.moss.speaker import CAMPPLUS_NAME, SpeakerEncoder
 from moss_engine.codec.moss.voice import (
+    CODE_S,
     GROUP_CODES,
+    LONGEST_S,
+    advice,
     check_name,
     list_voices,
     load_voice,
+    make_voice,
     remove_voice,
     save_voice,
 )
+from moss_engine.codec.moss.whisper import codec_digest, load_whisper_vq
+from moss_engine.runtime.make import resolve_device
 from scripts.command import make_parser, run_command
 from scripts.disk import require_folder, require_recording, writing_to
 from scripts.download import CODEC_FOLDER
@@ -34,11 +41,6 @@ ELSEWHERE = "make it writable, or name another folder with --voices"
 
 def make(sample: Path, name: str, codec: Path, voices: Path, device: str) -> None:
     """Read the sample, encode it with the codec, write the voice, and say what came of it."""
-    from moss_engine.codec.moss.speaker import CAMPPLUS_NAME, SpeakerEncoder
-    from moss_engine.codec.moss.voice import CODE_S, LONGEST_S, advice, make_voice
-    from moss_engine.codec.moss.whisper import codec_digest, load_whisper_vq
-    from moss_engine.runtime.make import resolve_device
-
     check_name(name)
     require_recording(sample)
     require_folder(voices / name, ELSEWHERE)
@@ -59,9 +61,6 @@ def make(sample: Path, name: str, codec: Path, voices: Path, device: str) -> Non
 
 def show(codec: Path, voices: Path) -> None:
     """One line for each voice: its name and length, or what is wrong with it."""
-    from moss_engine.codec.moss.voice import CODE_S
-    from moss_engine.codec.moss.whisper import codec_digest
-
     digest = codec_digest(codec)
     names = list_voices(voices)
     for name in names:

@@ -100,7 +100,7 @@ class LocalService:
             one_gpu=one_gpu,
         )
         # One at a time: in many threads they would hold Python's lock against the event loop.
-        self.accepting = ThreadPoolExecutor(1, "accepting")
+        self.accept_thread = ThreadPoolExecutor(1, "accepting")
         self._voice_thread = ThreadPoolExecutor(1, "voices")
         self._encoder = SpeechEncoder(codec.encode, on_fault=self._stop_with_fault)
         self._leases_checked_s = begun_s = clock()
@@ -128,7 +128,7 @@ class LocalService:
         self._engine_wake.set()
         self._worker.wake()
         self._encoder.close()
-        for executor in (self.accepting, self._voice_thread):
+        for executor in (self.accept_thread, self._voice_thread):
             executor.shutdown(cancel_futures=True)
         for thread in filter(lambda thread: thread.ident, self._threads):
             thread.join(STALL_S)
@@ -144,7 +144,7 @@ class LocalService:
         """As `SpeechService.submit`; the text is prepared beside the event loop, unless nobody
         waits for it any more when its turn comes."""
         try:
-            submitted = self.accepting.submit(self.accept, request)
+            submitted = self.accept_thread.submit(self.accept, request)
         except RuntimeError:  # of a closed executor
             raise ShuttingDownError(CLOSED) from None
         try:

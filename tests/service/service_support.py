@@ -85,7 +85,7 @@ def served(
         engine, codec or FakeCodec(), config, info, voices, one_gpu=one_gpu, clock=clock
     )
     service.start()
-    for executor in (service.accepting, service._voice_thread):
+    for executor in (service.accept_thread, service._voice_thread):
         executor.submit(int).result()  # its thread is there, before another service's
     try:
         yield service

@@ -124,14 +124,14 @@ def test_an_id_in_use_and_a_full_queue_are_refused_at_once():
 async def test_who_leaves_before_their_text_is_read_costs_nothing():
     hold = threading.Event()
     with served() as service:
-        service.accepting.submit(hold.wait, PATIENCE_S)  # the text of another one
+        service.accept_thread.submit(hold.wait, PATIENCE_S)  # the text of another one
         asking = [asyncio.ensure_future(service.submit(ask())) for _ in range(8)]
         await asyncio.sleep(0)
         for one in asking:
             one.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
         hold.set()
-        service.accepting.submit(int).result()  # behind all of them
+        service.accept_thread.submit(int).result()  # behind all of them
         assert service.engine.runtime.batches == []
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from moss_engine.api.request import Message, Text
-from moss_engine.talk.calculator import read
+from moss_engine.talk.numbers import read_number
 from moss_engine.talk.wording import bare, unquoted
 from moss_engine.text.spoken.cardinals import cardinal
 
@@ -155,7 +155,7 @@ def _whole(text: str | None, default: int) -> int | None:
     if text is None:
         return default
     words = text.replace("-", " ").split()
-    found = read(words, 0)
+    found = read_number(words, 0)
     if found is None or found[1] < len(words) or found[0].denominator != 1:
         return None
     return int(found[0])

@@ -51,12 +51,12 @@ def alone(report: Report) -> Report:
     return next(load for load in loads_of(report) if load["concurrency"] == 1)["figures"]
 
 
-def most_in_time(report: Report, rtf: float = IN_TIME_RTF) -> int:
-    """Listeners of the largest closed loop without a late chunk, every reply made below `rtf`."""
+def most_in_time(report: Report) -> int:
+    """Listeners of the largest closed loop in real time."""
     return max(
         load["concurrency"]
         for load in loads_of(report)
-        if not load["late_chunks"] and load["worst_rtf"] < rtf
+        if not load["late_chunks"] and load["worst_rtf"] < IN_TIME_RTF
     )
 
 

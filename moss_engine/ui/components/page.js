@@ -412,7 +412,7 @@ export function begin() {
   element.querySelector(".about-open").addEventListener("click", () => about.showModal());
   about.addEventListener("click", (event) => event.target === about && about.close());
   for (const code of programs?.querySelectorAll("code.way") ?? []) {
-    code.textContent = code.textContent.replaceAll("@address@", location.origin);
+    code.textContent = code.textContent.replaceAll("@address@", new URL(".", location).href.slice(0, -1));
   }
   programs?.addEventListener("click", async ({ target }) => {
     if (target === programs) programs.close();

@@ -50,11 +50,12 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         return JSONResponse(here)
 
     async def voices(request: Request, caller: Caller) -> Response:
+        """`data` as of OpenAI's lists; Open WebUI and others read `voices`."""
         data = [
             {"id": name, "object": "audio.voice", "name": name, "default": place == 0}
             for place, name in enumerate(server.info.voices)
         ]
-        return JSONResponse({"object": "list", "data": data})
+        return JSONResponse({"object": "list", "data": data, "voices": data})
 
     async def no_socket(request: Request, caller: Caller) -> Response:
         raise ApiError(

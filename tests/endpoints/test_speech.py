@@ -195,7 +195,9 @@ def test_models_and_voices_are_listed(client, url):
     assert client.models.retrieve(MODEL).object == "model"
     with pytest.raises(openai.NotFoundError, match="ask for 'scripted'"):
         client.models.retrieve("gpt-image-1")
-    voices = httpx.get(f"{url}/v1/audio/voices").json()["data"]
+    listed = httpx.get(f"{url}/v1/audio/voices").json()
+    voices = listed["data"]
+    assert listed["voices"] == voices
     assert [voice["id"] for voice in voices] == ["default"] and voices[0]["default"]
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import signal
+import subprocess
+import sys
 import wave
 from pathlib import Path
 
@@ -171,3 +174,14 @@ async def test_a_text_that_the_voice_cannot_read_is_said_before_it_tries(service
     check_language(SPEAK, "I do not know where the station is.", "no")
     own_words = dataclasses.replace(SPEAK, spell_out=False)  # MOSS-Speech speaks Chinese, too
     check_language(own_words, "今天天气很好。", "no")
+
+
+def test_ctrl_c_while_a_program_is_loaded_is_no_traceback():
+    """Most of its first moments are the import of the package itself."""
+    code = (
+        "import importlib, signal, time; from moss_engine import programs;"
+        "importlib.import_module = lambda _: (signal.raise_signal(signal.SIGINT), time.sleep(9));"
+        "programs.say()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")

@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ALLOWED = {
     "": "client",
     "client": "api audio build config options",
-    # The two programs.
+    # The two programs, which are loaded by `programs`.
+    "programs": "",
     "serve": "api build cluster config heap options talk ui ui.entrance gradio",
     "say": "api audio build config options text.language",
     "api": "",

@@ -69,11 +69,11 @@ def test_the_wheel_speaks_in_a_folder_of_its_own(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     (entries,) = (tmp_path / "site").glob("*.dist-info/entry_points.txt")
-    assert "moss-speech-live = moss_engine.serve:run" in entries.read_text(encoding="utf-8")
-    (say,) = re.findall(r"^moss-say = (\S+):run$", entries.read_text("utf-8"), re.MULTILINE)
+    assert "moss-speech-live = moss_engine.programs:page" in entries.read_text(encoding="utf-8")
+    (programs,) = re.findall(r"^moss-say = (\S+):say$", entries.read_text("utf-8"), re.MULTILINE)
     code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); import {say} as say;"
-        f"sys.argv = ['moss-say', 'Good morning.']; say.run(); print(say.__file__)"
+        f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); import {programs};"
+        f"sys.argv = ['moss-say', 'Good morning.']; {programs}.say(); print({programs}.__file__)"
     )
     (tmp_path / "here").mkdir()
     command = [sys.executable, "-c", code]

@@ -210,7 +210,7 @@ del os.getuid, signal.SIGHUP, signal.SIGQUIT
 import app, moss_engine.ui
 for module in pkgutil.walk_packages(moss_engine.ui.__path__, "moss_engine.ui."):
     importlib.import_module(module.name)
-app.run()
+app.page()
 """
 WINDOWS_PATIENCE_S = 240.0
 

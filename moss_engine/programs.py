@@ -1,0 +1,25 @@
+"""The programs `moss-speech-live` and `moss-say`: while they load, Ctrl+C ends them quietly."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+
+
+def page() -> None:
+    _run("moss_engine.serve")
+
+
+def say() -> None:
+    _run("moss_engine.say")
+
+
+def _run(name: str) -> None:
+    """Libraries that are being imported might take a KeyboardInterrupt for a fault of their own, so
+    there is none meanwhile: the signal itself ends the program."""
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    program = importlib.import_module(name)
+    signal.signal(signal.SIGINT, usual)
+    program.run()

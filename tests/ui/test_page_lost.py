@@ -249,6 +249,19 @@ def test_sound_that_the_browser_takes_away_waits_for_the_visitor(service, tab):
     tab.assert_heard(service.sent())
 
 
+def test_a_sound_device_that_takes_its_time_is_told_from_a_pause(service, visit):
+    tab = visit(init="AudioContext.prototype.resume = () => new Promise(() => {})")
+    tab.page.mouse.click(5, 5)
+    tab.page.evaluate("liveAudio.player.context.suspend()")
+    tab.text.fill("Hello?")
+    tab.send()
+    tab.wait("speaking")
+    assert status(tab) == "Waiting for the sound device"
+    tab.page.locator(".la-pause").click()
+    tab.page.locator(".la-pause").click()
+    assert status(tab) == "Waiting for the sound device"
+
+
 def test_a_reload_in_the_middle_of_a_reply_ends_it_and_the_conversation_goes_on_where_it_was(
     service, tab
 ):

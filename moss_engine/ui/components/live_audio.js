@@ -87,7 +87,7 @@ function take(message, sound) {
   else if (live.total === 0) phase(message.stages.started === undefined ? "waiting" : "thinking");
   const waits = message.state === "waiting"; // at first, or in the middle as its replica is gone
   if (waits && !message.end) $(".la-status").textContent = `${SAYS.waiting} (${live.pool.waiting ?? 0} in line)`;
-  else if (live.waits) $(".la-status").textContent = player.silent && live.phase === "speaking" ? "Paused" : SAYS[live.phase];
+  else if (live.waits) $(".la-status").textContent = live.phase === "speaking" ? speaking() : SAYS[live.phase];
   live.waits = waits;
   announce();
 }
@@ -369,7 +369,13 @@ export function showSilence() {
   if (live.phase !== "speaking") return;
   freeze(!player.silent);
   element.classList.toggle("la-paused", player.silent);
-  $(".la-status").textContent = player.silent ? "Paused" : SAYS.speaking;
+  $(".la-status").textContent = speaking();
+}
+
+// Until its first sample is played the browser opens the sound device, or finds none.
+function speaking() {
+  if (!player.silent) return SAYS.speaking;
+  return live.firstMs === null && !player.paused && !player.held ? "Waiting for the sound device" : "Paused";
 }
 
 let announced = 0;

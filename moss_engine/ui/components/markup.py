@@ -96,9 +96,9 @@ STAGES = [
     (
         "sent",
         "To the server",
-        "From your click, or from the moment at which your turn was over, to the page's server. "
-        "Both clocks are joined by the narrowest bounds that the messages give; hover the value "
-        "for their uncertainty.",
+        "From your click, or from the end of your last word, to the page's server. Both clocks "
+        "are joined by the narrowest bounds that the messages give; hover the value for their "
+        "uncertainty.",
     ),
     (
         "prepare",
@@ -143,7 +143,7 @@ def panel(running: Sequence[tuple[str, str]]) -> str:
 <section class="tiles" aria-label="Figures of this reply"></section>
 <div class="panel-pair">
   <section class="fall" aria-label="Waterfall of this request">
-    <h3>From your press to your ear <em class="fall-total"></em></h3>{fall_rows()}</section>
+    <h3>The way to your ear <em class="fall-total"></em></h3>{fall_rows()}</section>
   <section class="ids" aria-label="Sampled tokens">
     <h3>Sampled tokens <em><i class="key-text"></i>text <i class="key-code"></i>speech</em></h3>
     <p class="tip">{TOKENS}</p>

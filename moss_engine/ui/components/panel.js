@@ -16,7 +16,7 @@ const SENT_AS = { pcm: "s of exact PCM", opus: "s of Opus" };
 const TILES = [
   {
     key: "heard_after", name: "Heard after", unit: "ms", where: "browser",
-    meaning: "From your click or key press, or hands-free from the moment at which your turn was found to be over, to the first sample leaving the audio graph, plus the output latency that the browser reports.",
+    meaning: "From your click or key press, or hands-free from the end of your last word, to the first sample leaving the audio graph, plus the output latency that the browser reports.",
     show: (live) => [number(live.heardAfterMs, 0)],
   },
   server("ttfa_ms", "First audio", "ms"),

@@ -118,6 +118,18 @@ def test_space_talks_and_escape_takes_it_back_unless_it_closes_a_dialog(service,
     tab.page.keyboard.press("Space")
     tab.wait("done")
     assert len(service.requests) == 1
+    tab.page.set_viewport_size({"width": 1280, "height": 500})
+    for num_requests, place in enumerate((".rec-talk", "h1"), 2):
+        tab.page.evaluate("(place) => document.querySelector(place).focus()", place)
+        for _ in range(3):  # the last two as a key repeats that is held
+            tab.page.keyboard.down("Space")
+        shown(tab, "recording")
+        tab.page.wait_for_function("recorder.seconds >= 0.5")
+        tab.page.keyboard.up("Space")
+        assert until(lambda num=num_requests: len(service.requests) == num)
+        tab.wait("done")
+        assert tab.page.evaluate("[recorder.state, scrollY]") == ["off", 0]
+        tab.page.evaluate("document.activeElement.blur()")
     tab.page.locator(".rec-talk").click()
     shown(tab, "recording")
     tab.choose("Write")

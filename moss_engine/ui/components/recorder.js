@@ -423,12 +423,16 @@ export function mountRecorder(place, told) {
   document.addEventListener("keydown", (event) => {
     if (event.isComposing || document.querySelector("dialog[open], :popover-open")) return;
     if (event.key === "Escape" && state !== "off") quiet();
-    if (event.key !== " " || event.repeat || !inUse() || !Capture.possible) return;
-    if (event.target.closest("input:not([type=radio]), textarea, select, button, summary, a, [contenteditable]")) return;
-    event.preventDefault();
-    lower(event);
+    if (event.key !== " " || !inUse() || !Capture.possible) return;
+    if (event.target.closest("input:not([type=radio]), textarea, select, button:not(.rec-talk), summary, a, [contenteditable]")) return;
+    event.preventDefault(); // also while it is held, as the page would scroll, and the button be pressed when it is let go
+    if (!event.repeat) lower(event);
   });
-  document.addEventListener("keyup", (event) => event.key === " " && lift(event));
+  document.addEventListener("keyup", (event) => {
+    if (event.key !== " ") return;
+    if (event.target === talkButton) event.preventDefault();
+    lift(event);
+  });
   document.addEventListener("click", ({ target }) => target.closest?.("#stop") && quiet());
   document.addEventListener("drop", (event) => inUse() && sendFile(event.dataTransfer.files[0]));
   for (const name of ["heard", "failed"]) document.addEventListener(`input_audio_buffer.${name}`, ({ detail }) => line.answered(detail));

@@ -148,7 +148,7 @@ def is_sad(question: str) -> bool:
 
 
 _ABOUT_OUTSIDE = re.compile(
-    r"\b(?:weather|rain|snow|sunny|forecast|temperature|news|stock|score|traffic|headlines)\b"
+    r"\b(?:weather|rain(?:ing)?|snow(?:ing)?|sunny|forecast|temperature|news|stock|score|traffic|headlines)\b"
 )
 _TO_DO = re.compile(
     r"^(?:call|send|play|turn (?:on|off)|set|remind|book|order|buy|open|close|start|write|email"

@@ -272,7 +272,12 @@ def test_a_reload_in_the_middle_of_a_reply_ends_it_and_the_conversation_goes_on_
     tab.ask("This one is left in the middle.")
     tab.wait("speaking")
     tab.page.wait_for_function("liveAudio.heard > 20000")
+    for waits in ("One that waits.", "Another."):
+        tab.text.fill(waits)
+        tab.text.press("Control+Enter")
+    tab.text.fill("A draft.")
     tab.reload()
+    assert tab.text.input_value() == "One that waits.\nAnother.\nA draft."
     assert until(lambda: len(said(tab)) > 0, BACK_S)
     assert_listed(tab, "You:\n\nMy name", "Answer:\n\nMy name", "You:\n\nThis one", "Answer:")
     assert until(lambda: said(tab)[3].endswith("Stopped."))
@@ -299,9 +304,17 @@ def test_words_that_a_lost_server_forgot_stand_there_and_are_said_to_be_forgotte
         assert_listed(tab, "You:\n\nThe server", "Answer:\n\nThe")
         wire.cut()
         wire.to_port = port_of(serve(FakeService()))  # a server that was started anew
+        tab.page.wait_for_function("!liveAudio.door.isOpen")
+        tab.page.locator("#chat .clip-play").click()
+        tab.page.wait_for_timeout(500)
+        assert "no longer has this sound" not in tab.told()
+        tab.text.fill("Asked meanwhile.")
+        tab.send()
+        tab.text.fill("A draft.")
         tab.page.evaluate("window.before = true")
         wire.mend()
         tab.page.wait_for_function("!window.before && window.liveAudio")  # another program answers
+        assert until(lambda: tab.text.input_value() == "Asked meanwhile.\nA draft.")
         assert_listed(tab, "You:\n\nThe server", "Answer:\n\nThe", "The model no longer")
     finally:
         wire.cut()

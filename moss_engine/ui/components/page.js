@@ -31,7 +31,11 @@ document.addEventListener("keydown", (event) => {
 });
 
 // What was typed and not sent outlives the page, which is loaded anew when another program answers.
-window.addEventListener("pagehide", () => note("moss-draft", box().value, "sessionStorage"));
+window.addEventListener("pagehide", () => {
+  const offered = [...byId("problem").querySelectorAll(".unasked .chip")].map(({ textContent }) => textContent);
+  const unsent = [...offered, ...next.map(({ text }) => text), box().value];
+  note("moss-draft", unsent.filter(Boolean).join("\n"), "sessionStorage");
+});
 function type(text) {
   box().value = text;
   box().dispatchEvent(new Event("input", { bubbles: true }));

@@ -118,7 +118,7 @@ function clipOf({ file, seconds, bars }) {
     window.liveAudio.pause();
     sound.play().catch(({ name }) => {
       rest();
-      if (name === "NotSupportedError") complain(EXPIRED);
+      if (name === "NotSupportedError" && window.liveAudio.door.isOpen) complain(EXPIRED);
     });
   }
   return clip;

@@ -12,7 +12,7 @@ from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import Sampling
 from moss_engine.api.service import StartableService
-from moss_engine.audio.turn_judge import WITHOUT_MELODY, find_melody
+from moss_engine.audio.smart_turn import WITHOUT_MELODY, find_melody
 from moss_engine.audio.voice_activity import Detector, load_detector
 from moss_engine.checkup import require_codec_tensors, require_network_tensors
 from moss_engine.codec.base import SpeechCodec, samples_per_code

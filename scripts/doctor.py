@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from moss_engine.api.errors import ConfigError, MissingPackageError
-from moss_engine.audio.turn_judge import WITHOUT_MELODY, find_melody
+from moss_engine.audio.smart_turn import WITHOUT_MELODY, find_melody
 from moss_engine.checkup import Finding, check_codec, check_network, check_together
 from moss_engine.codec.moss.flow.weights import flow_shapes, read_flow_config
 from moss_engine.codec.moss.load import CONFIG, VOICES_FOLDER, is_moss_codec

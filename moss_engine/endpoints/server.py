@@ -15,7 +15,7 @@ from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Medium, Mode
 from moss_engine.api.request import Message, Request, Sampling, Text, Tools
 from moss_engine.api.service import SpeechService, request_of
-from moss_engine.audio.turn_judge import find_melody
+from moss_engine.audio.smart_turn import find_melody
 from moss_engine.endpoints.access import Access, Caller
 from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.figures import Figures

@@ -19,15 +19,8 @@ import numpy as np
 from moss_engine.audio.follower import Follower
 from moss_engine.audio.pitch import Ending, ending
 from moss_engine.audio.rate import Downsampler
-from moss_engine.audio.turn_judge import (
-    LEVELS,
-    MELODY,
-    load_melody,
-    log_odds,
-    said,
-    sounded,
-    weighed,
-)
+from moss_engine.audio.smart_turn import load_melody
+from moss_engine.audio.turn_judge import LEVELS, MELODY, log_odds, said, sounded, weighed
 from moss_engine.audio.turn_judge import WAITS_S as WAITS
 from moss_engine.audio.turn_taking import FRAME_S, Change
 from moss_engine.audio.turn_taking import RATE_HZ as LOW_HZ

@@ -13,15 +13,8 @@ import pytest
 import soundfile
 
 from moss_engine.audio import turn_judge
-from moss_engine.audio.turn_judge import (
-    WAITS_S,
-    Judge,
-    features,
-    load_melody,
-    load_words,
-    log_odds,
-    wait_s,
-)
+from moss_engine.audio.smart_turn import INSTALL, features, load_melody
+from moss_engine.audio.turn_judge import WAITS_S, Judge, load_words, log_odds, wait_s
 from moss_engine.audio.turn_taking import END_S, FRAME_S, LOOK_S, RATE_HZ
 from tests.audio.test_turn_taking import SAMPLE
 
@@ -97,7 +90,7 @@ def test_features_keep_no_other_core_busy():
     measured = """
 import time
 import numpy as np
-from moss_engine.audio.turn_judge import features
+from moss_engine.audio.smart_turn import features
 pcm = np.random.default_rng(0).integers(-9999, 9999, 64_000).astype(np.int16)
 features(pcm)
 time.sleep(0.5)
@@ -118,7 +111,7 @@ def test_melody_hears_whether_a_sentence_is_cut():
     pytest.importorskip("onnxruntime")
     melody = load_melody()
     if melody is None:
-        pytest.skip(turn_judge.INSTALL)
+        pytest.skip(INSTALL)
     wave, rate_hz = soundfile.read(SAMPLE, dtype="int16")
     assert rate_hz == 24_000
     pause, judge = np.zeros(4800, np.int16), Judge()

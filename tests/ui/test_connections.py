@@ -220,9 +220,13 @@ async def test_half_a_message_is_not_waited_for(monkeypatch):
 
 async def test_what_is_refused_or_breaks_off_is_no_fault_in_the_log(monkeypatch, caplog):
     async with served(monkeypatch) as connect:
-        with caplog.at_level(logging.ERROR, "uvicorn.error"):
+        with caplog.at_level(logging.WARNING, "uvicorn.error"):
             logging.getLogger("uvicorn.error").addHandler(caplog.handler)
             *_, head = await opened(connect, b"refused")
+            reader, _ = await connect(
+                b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+            )
+            assert b" 200 " in await reader.readline()
             reader, _ = await connect(b"GET /broken HTTP/1.1\r\nHost: a\r\n\r\n")
             assert len(await reader.read()) < 100_000
             await asyncio.sleep(0.1)

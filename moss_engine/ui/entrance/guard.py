@@ -132,7 +132,7 @@ class Guard:
         elif path in self.files:
             await self.texts.send_file(scope, *self.files[path], send)
         elif not OPEN.fullmatch(path):
-            raise Refused(404, "There is nothing here.")
+            raise Refused(404, "There is nothing here; programs ask below /v1, as in /v1/models.")
         else:
             self._check_listening(path, scope)
             if scope["method"] == "POST":

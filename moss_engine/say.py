@@ -2,10 +2,11 @@
 
     moss-say "Hello there." --out hello.wav
     moss-say --speech question.wav --out answer.wav
-    moss-say "Why is the sky blue?" --mode text-to-text
-    moss-say --speech question.wav --mode speech-to-text
+    moss-say "How are you?" --mode chat-written
+    moss-say --speech question.wav --mode talk-written
 
-A text is spoken, or answered by speech, and so is a recording; the last two are answered by text.
+A text is spoken, or answered by speech, and so is a recording; the last two are answered by text,
+which with MOSS-Speech are the modes text-to-text and speech-to-text.
 The file, reply.wav where none is named, grows with the reply; its text goes to standard output.
 `-` as text reads standard input.
 """

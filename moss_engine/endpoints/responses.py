@@ -139,7 +139,7 @@ class Answer:
         asked = self._body.model_dump(include={"tools", "tool_choice"}, exclude_none=True)
         usage = {
             "input_tokens": self.usage.prompt,
-            "input_tokens_details": {"cached_tokens": self.usage.cached},
+            "input_tokens_details": {"cached_tokens": self.usage.cached, "cache_write_tokens": 0},
             "output_tokens": self.usage.sampled,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": self.usage.total,

@@ -86,7 +86,7 @@ def _answer(body: TranscriptionBody, transcript: Transcript) -> Response:
     seconds = round(transcript.seconds, 3)
     text, usage = transcript.text, {"type": "duration", "seconds": seconds}
     if body.stream:
-        done = {"type": "transcript.text.done", "text": text, "usage": usage}
+        done = {"type": "transcript.text.done", "text": text}  # whose usage would be tokens
         events = [{"type": "transcript.text.delta", "delta": text}, done]
         return Response(b"".join(map(server_sent, events)), media_type=EVENT_STREAM)
     if body.response_format == "text":

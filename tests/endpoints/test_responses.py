@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 import openai
 import pytest
+from openai.types.responses import Response
 
 from moss_engine.api.request import Text
 from tests.endpoints.endpoint_support import MODEL
@@ -75,3 +76,4 @@ def test_a_chat_server_calls_functions_and_hears_of_their_results(thinking, stre
     body = {"model": MODEL, "input": ASKED, "temperature": 0.5, "max_output_tokens": 99}
     answer = httpx.post(f"{url}/v1/responses", json=body, timeout=20)
     assert answer.headers["x-moss-ignored"] == "temperature, max_output_tokens"
+    Response.model_validate(answer.json())  # of OpenAI's client, which does not look itself

@@ -8,6 +8,7 @@ from dataclasses import replace
 import httpx
 import openai
 import pytest
+from openai.types.audio import TranscriptionTextDoneEvent
 
 from moss_engine.api.captions import captions, vtt
 from moss_engine.api.transcript import Word
@@ -117,6 +118,7 @@ def test_words_are_streamed(client, recording):
     )
     assert [event.type for event in events] == ["transcript.text.delta", "transcript.text.done"]
     assert "".join(event.delta for event in events[:-1]) == events[-1].text == "What time is it?"
+    TranscriptionTextDoneEvent.model_validate(events[-1].model_dump())
 
 
 def test_what_has_no_effect_is_taken_and_named(url, recording):

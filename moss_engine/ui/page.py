@@ -27,6 +27,7 @@ from moss_engine.ui.parts.words import (
     CACHE_AGE_S,
     CACHE_CHECK_S,
     NOTICE,
+    SENT_ON,
     TO_ASK,
     TO_ASK_CHINESE,
     TO_READ,
@@ -72,6 +73,8 @@ def page_html(facts: ServiceInfo, no_hands_free: str | None, programs: str) -> s
         "spoken": [m.name for m in facts.modes if m.input == "speech"],
         "talks": talks_first(facts),
     }
+    notices = [NOTICE, SENT_ON.format(brain=facts.brain)] if facts.brain else [NOTICE]
+    notice = "".join(f"<p>{html.escape(text)}</p>" for text in notices)
     facts_of_scripts = json.dumps(told, ensure_ascii=False).replace("<", "\\u003c")
     return f"""
 <div id="page">{masthead(facts)}{programs}
@@ -83,5 +86,5 @@ def page_html(facts: ServiceInfo, no_hands_free: str | None, programs: str) -> s
 </div>
 <div id="right">{live_audio(invitation(mode), WHAT, example, chinese)}{panel(running(facts))}</div>
 </div>
-<div id="notice"><p>{html.escape(NOTICE)}</p>{OPEN_PROGRAMS if programs else ""}</div>
+<div id="notice">{notice}{OPEN_PROGRAMS if programs else ""}</div>
 <script type="application/json" id="told">{facts_of_scripts}</script></div>"""

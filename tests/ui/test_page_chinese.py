@@ -18,13 +18,15 @@ TABLE = ROOT / "moss_engine" / "ui" / "chinese.json"
 CHINESE = json.loads(TABLE.read_text(encoding="utf-8"))
 NANO = read_modes(ROOT / "assets" / "nano" / "processor_config.json").modes
 PAGES = {
-    "built-in": replace(INFO, modes=NANO, voices=("Ada", "Ben"), speeds=(0.7, 1.5)),
+    "built-in": replace(INFO, modes=NANO, voices=("Ada", "Ben"), speeds=(0.7, 1.5), brain="Llama"),
     "published": replace(
         INFO, modes=PUBLISHED_MODES.modes, sampling=PUBLISHED_SAMPLING, clones_voices=True
     ),
 }
 # Names and units that a Chinese page has, too; and what the model itself is told.
-NAMES = set("Ada Ben MOSS Speech AI Esc KV Top WAV README ms PCM Opus OpenAI docs api md".split())
+NAMES = set(
+    "Ada Ben MOSS Speech AI Esc KV Top WAV README ms PCM Opus OpenAI docs api md Llama".split()
+)
 PROMPTS = tuple(mode.system for mode in PUBLISHED_MODES.modes)
 WORD = re.compile(r"[A-Za-z]{2,}")
 HAN = re.compile(r"[\u4e00-\u9fff]")
@@ -162,6 +164,8 @@ def test_nothing_is_left_in_the_other_language(page, visit):
     tab.page.wait_for_function("window.liveAudio && document.body.dataset.input")
     found = texts_in_every_state(service, tab)
     assert {text for text in found if HAN.search(text)} == set(), "and nothing of the browser's"
+    sent_on = any(text.startswith("Conversations also go to the chat server") for text in found)
+    assert sent_on == bool(service.info.brain)
     assert tab.problems == []
 
 

@@ -15,6 +15,7 @@ from moss_engine.api.events import (
     Started,
     TextDelta,
 )
+from moss_engine.text.spoken.signs import unwrapped
 from moss_engine.text.spoken.text import spoken_text
 
 if TYPE_CHECKING:
@@ -97,10 +98,11 @@ at most, as this is done where everybody's events are handed on."""
 
 class Writing:
     """The words of a voice, as they come, in the writing of the `text` that it was given to say:
-    "three thirty-eight P M" are shown as "3:38 PM". Other words are shown as it says them."""
+    "three thirty-eight P M" are shown as "3:38 PM". Other words are shown as it says them, and
+    markup is not shown."""
 
     def __init__(self, text: str):
-        given, self._said = text.split(), spoken_text(text).split()
+        given, self._said = _with_signs(unwrapped(text).split()), spoken_text(text).split()
         words, heard = _plain(given), _plain(self._said)
         # For each word that is said; empty where the writing before it stands for it, too.
         self._shown: list[str] = []
@@ -125,7 +127,7 @@ class Writing:
             begins = not self._word
             self._at += begins
             self._word += piece
-            if self._at >= len(self._shown) or not self._said[self._at].startswith(self._word):
+            if not self._is_said(self._word.rstrip(",.?").lower()):
                 self._shown = []
             else:
                 piece = self._shown[self._at] if begins else ""
@@ -134,9 +136,25 @@ class Writing:
                 self._space = ""
         return shown
 
+    def _is_said(self, word: str) -> bool:
+        """Whether the word at hand begins so; its capital and the mark behind it are the voice's
+        own."""
+        return self._at < len(self._shown) and self._said[self._at].lower().startswith(word)
+
+
+def _with_signs(words: list[str]) -> list[str]:
+    """Emoji, dashes and the like stay with the word before them."""
+    joined: list[str] = []
+    for word in words:
+        if joined and not any(map(str.isalnum, word)):
+            joined[-1] += f" {word}"
+        else:
+            joined.append(word)
+    return joined
+
 
 def _plain(words: list[str]) -> list[str]:
-    return [word.strip(".,!?;:()\"'").lower() for word in words]
+    return [word.split()[0].strip(".,!?;:()\"'").lower() for word in words]
 
 
 def _meeting(one: list[str], at: int, other: list[str], at_other: int) -> tuple[int, int]:

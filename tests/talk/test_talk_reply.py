@@ -228,6 +228,9 @@ async def test_while_it_drains_open_answers_go_on_and_nothing_new_begins():
         ("That costs $5. Yes!", "That costs five| dollars. Yes!", "That costs $5. Yes!"),
         ("It is 3 PM.", "Three o'clock it is.", "Three o'clock it is."),
         ("\u4f60\u597d", "\u4f60| \u597d", "\u4f60 \u597d"),
+        ("Here is **one**, a list:", "Here is one, a list|.", "Here is one, a list:"),
+        ("Hi \U0001f600! Well - fine", "Hi! Well, fine.", "Hi \U0001f600! Well - fine"),
+        ("and [so](https://x.org) on", "And so on.", "and so on"),
         ("1 a" + " 1 a" * 999, "one a" + " one a" * 999, "1 a" + " 1 a" * 999),
     ],
 )

@@ -164,7 +164,7 @@ def test_nothing_is_left_in_the_other_language(page, visit):
     tab.page.wait_for_function("window.liveAudio && document.body.dataset.input")
     found = texts_in_every_state(service, tab)
     assert {text for text in found if HAN.search(text)} == set(), "and nothing of the browser's"
-    sent_on = any(text.startswith("Conversations also go to the chat server") for text in found)
+    sent_on = any(text.startswith("Conversations also go to Llama") for text in found)
     assert sent_on == bool(service.info.brain)
     assert tab.problems == []
 

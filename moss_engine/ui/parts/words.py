@@ -46,10 +46,7 @@ NOTICE = (
     f"sound files within {(CACHE_CHECK_S + CACHE_AGE_S) // 60} minutes. Nothing is "
     "used for training. Not for emergencies or medical use."
 )
-SENT_ON = (
-    "Conversations also go to the chat server of {brain}, whose operator decides what becomes of "
-    "them."
-)
+SENT_ON = "Conversations also go to {brain}, whose operator decides what becomes of them."
 
 
 def ask_words(mode: Mode) -> tuple[str, str]:

@@ -1,11 +1,11 @@
-"""What a client asks for: messages, sampling values and the wanted kind of answer. Frozen values
-only."""
+"""What a client asks for, as frozen values: messages, sampling values and the wanted kind of
+answer; and the checks that all of them pass."""
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from moss_engine.api.controls import BY_NAME, CONTROLS, LOWEST_TEMPERATURE, Control
@@ -159,7 +159,7 @@ class Request:
     messages: tuple[Message, ...]
     mode: str
     sampling: Sampling
-    voice: str | None = field(default=None)
+    voice: str | None = None
     truncate_history: bool = False
     speed: float = 1.0
     visitor: str = ""

@@ -5,21 +5,22 @@
         for event in service.events("How are you?"):
             ...
 
-Everything runs in the caller's thread and in those of the service.
+It waits in the caller's thread, also where that runs an event loop, as in a notebook.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from moss_engine.api.errors import ParameterError, error_of
+from moss_engine.api.errors import ParameterError, ShuttingDownError, error_of
 from moss_engine.api.events import AudioChunk, Event, Failed, TextDelta
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Text
@@ -28,6 +29,8 @@ from moss_engine.audio.pcm import save_wav, to_pcm16
 from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
 from moss_engine.options import from_values
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -44,12 +47,31 @@ class Speech:
 
 
 class Client:
-    """One caller of a service, in one thread; `loop` runs while an event is waited for."""
+    """One caller of a service, from any thread; what is awaited runs on a loop in a thread of its
+    own. To be closed behind the last call."""
 
-    def __init__(self, service: SpeechService, loop: asyncio.AbstractEventLoop):
+    def __init__(self, service: SpeechService):
         self._service = service
-        self._loop = loop
-        self.info: ServiceInfo = loop.run_until_complete(service.describe())
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="client", daemon=True)
+        self._thread.start()
+        self.info: ServiceInfo = self._wait(service.describe())
+
+    def close(self) -> None:
+        """Every later call raises ShuttingDownError."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+        if self._loop.is_closed():
+            work.close()
+            raise ShuttingDownError("This service is closed; open another one.")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # where Ctrl+C ended the wait
 
     def say(self, text: str, **options: Any) -> Speech:
         """The whole reply; `options` are those of `events`.
@@ -67,7 +89,7 @@ class Client:
         return Speech(np.concatenate(chunks), self.info.sample_rate_hz, "".join(words))
 
     def stats(self) -> ServiceStats:
-        return self._loop.run_until_complete(self._service.stats())
+        return self._wait(self._service.stats())
 
     def events(
         self,
@@ -91,14 +113,16 @@ class Client:
             self.info, Text(text), "client", mode=mode, voice=voice, speed=speed, seed=seed
         )
         events = stream(self._service, request)
+
+        async def following() -> Event | None:
+            return await anext(events, None)
+
         try:
-            while True:
-                try:
-                    yield self._loop.run_until_complete(anext(events))
-                except StopAsyncIteration:
-                    return
+            while (event := self._wait(following())) is not None:
+                yield event
         finally:
-            self._loop.run_until_complete(events.aclose())
+            if not self._loop.is_closed():
+                self._wait(events.aclose())
 
 
 @contextmanager
@@ -109,10 +133,7 @@ def open_service(**options: Any) -> Iterator[Client]:
     that is no such option, and as `build_service` does.
     """
     service = build_service(from_values(EngineConfig, options))
-    loop = asyncio.new_event_loop()
-    try:
+    with closing(service):
         service.start()
-        yield Client(service, loop)
-    finally:
-        service.close()
-        loop.close()
+        with closing(Client(service)) as client:
+            yield client

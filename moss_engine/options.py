@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import field
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,11 +47,19 @@ def check_options(config: Any) -> None:
     """Raise ConfigError for a value that its option does not allow."""
     for f in dataclasses.fields(config):
         value, low, high = getattr(config, f.name), f.metadata["low"], f.metadata["high"]
-        if low is not None and not low <= value <= high:  # also refuses NaN
-            raise ConfigError(f"--{flag(f.name)} is {value}; give a value from {low} to {high}.")
+        if low is not None and not _is_within(value, type(f.default), low, high):
+            kind = "a whole number" if isinstance(f.default, int) else "a number"
+            raise ConfigError(f"--{flag(f.name)} is {value!r}; give {kind} from {low} to {high}.")
         choices = f.metadata["choices"]
         if choices and value not in choices:
             raise ConfigError(f"--{flag(f.name)} is {value!r}; choose one of {', '.join(choices)}.")
+
+
+def _is_within(value: Any, kind: type, low: float, high: float) -> bool:
+    """Whether an option's value is a number, a whole one if its default is, and in its range."""
+    if isinstance(value, bool) or not issubclass(type(value), Integral if kind is int else Real):
+        return False
+    return low <= value <= high  # also refuses NaN
 
 
 def flag(name: str) -> str:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import signal
+from contextlib import closing
 
 import pytest
 
 from moss_engine import open_service
-from moss_engine.api.errors import CheckpointError, ConfigError, ParameterError, ReplyFaultError
+from moss_engine.api.errors import (
+    CheckpointError,
+    ConfigError,
+    ParameterError,
+    ReplyFaultError,
+    ShuttingDownError,
+)
 from moss_engine.api.events import Finished, FinishReason
 from moss_engine.client import Client
 from tests.fakes import FakeCodec
@@ -31,6 +38,32 @@ def test_leaving_the_loop_stops_the_reply(client):
     assert len(client.say("Hello there.").samples)
 
 
+async def test_it_speaks_where_an_event_loop_runs_as_in_a_notebook(client):
+    assert len(client.say("Hello there.").samples)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Windows has no such clock")
+def test_ctrl_c_ends_the_wait_and_the_reply(client):
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            client.say("One, two, three, four. " * 150)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert len(client.say("Hello there.").samples)
+    assert client.stats().engine.running == 0
+
+
+def test_a_closed_one_says_so(tiny_checkpoint):
+    with open_service(checkpoint=tiny_checkpoint, device="cpu") as client:
+        events = client.events("Hello there.")
+        next(events)
+    with pytest.raises(ShuttingDownError, match="open another one"):
+        client.say("Hello there.")
+    events.close()
+
+
 def test_what_cannot_be_served_is_refused(client, tmp_path):
     with pytest.raises(ParameterError, match="no mode 'sing'; choose one of"):
         client.say("Hello.", mode="sing")
@@ -42,17 +75,23 @@ def test_what_cannot_be_served_is_refused(client, tmp_path):
         open_service(checkpoint=tmp_path).__enter__()
     with pytest.raises(ConfigError, match="There is no option port; leave it out"):
         open_service(port=7860).__enter__()
+    for wrong in ("4", None, 2.5, True):
+        with pytest.raises(ConfigError, match=r"--max-sessions is .+; give a whole number from 1"):
+            open_service(max_sessions=wrong).__enter__()
+    with pytest.raises(ConfigError, match="--drain-s is '1'; give a number from 0"):
+        open_service(drain_s="1").__enter__()
 
 
 def test_a_reply_that_fails_raises_the_error_of_its_code(caplog):
-    codec, loop = FakeCodec(), asyncio.new_event_loop()
+    codec = FakeCodec()
     codec.before_push = broken(RuntimeError("secret"))
-    with served(codec=codec) as service, caplog.at_level(logging.CRITICAL):
-        client = Client(service, loop)
-        with pytest.raises(ReplyFaultError, match="ask again") as failed:
-            client.say("hello")
-        loop.run_until_complete(loop.shutdown_default_executor())
-    loop.close()
+    with (
+        served(codec=codec) as service,
+        caplog.at_level(logging.CRITICAL),
+        closing(Client(service)) as client,
+        pytest.raises(ReplyFaultError, match="ask again") as failed,
+    ):
+        client.say("hello")
     assert failed.value.code == "E_REPLY"
 
 

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -101,6 +102,10 @@ def _seed(seed: int) -> int | None:
 
 Seed = Annotated[int, Field(ge=-MAX_SEED - 1, le=MAX_SEED), AfterValidator(_seed)]
 """OpenAI's may be negative; with -1 llama.cpp and vLLM mean a new one."""
+Voice = Annotated[
+    str, BeforeValidator(lambda said: said.get("id") if isinstance(said, dict) else said)
+]
+"""By its name, or as the object by which OpenAI names a voice that was made."""
 Kind = TypeVar("Kind", bound=BaseModel)
 Result = TypeVar("Result")
 

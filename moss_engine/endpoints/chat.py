@@ -31,6 +31,7 @@ from moss_engine.endpoints.bodies import (
     Rows,
     Seed,
     TextPart,
+    Voice,
     Words,
     joined,
     told_by,
@@ -136,7 +137,7 @@ AnyMessage = Annotated[
 
 
 class AudioOut(OpenBody):
-    voice: str | None = None
+    voice: Voice | None = None
     format: Literal["wav", "pcm", "pcm16", "flac", "mp3", "opus"] | None = None
 
 

@@ -13,7 +13,7 @@ from moss_engine.api.events import AudioChunk, Event, Finished
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import Message, Request, Text
 from moss_engine.endpoints.access import Caller
-from moss_engine.endpoints.bodies import OpenBody, Seed, without_effect
+from moss_engine.endpoints.bodies import OpenBody, Seed, Voice, without_effect
 from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.replies import EVENT_STREAM, Streamed, Usage, answered, server_sent
 from moss_engine.endpoints.server import Server
@@ -31,7 +31,7 @@ class SpeechBody(OpenBody):
 
     model: str
     input: str
-    voice: str | None = None
+    voice: Voice | None = None
     speed: Annotated[float, Field(ge=SLOWEST, le=FASTEST)] | None = None
     response_format: Format | None = None
     stream_format: Literal["audio", "sse"] | None = None

@@ -36,7 +36,7 @@ def served():
         yield service, url
 
 
-def speak(url: str, model: str = MODEL, voice: str = "default") -> httpx.Response:
+def speak(url: str, model: str = MODEL, voice: str | dict = "default") -> httpx.Response:
     body = {"model": model, "voice": voice, "input": "Hi.", "response_format": "pcm"}
     return httpx.post(f"{url}/v1/audio/speech", json=body, headers=BEARER)
 
@@ -168,7 +168,8 @@ def test_origins_are_a_list_and_need_keys(tmp_path):
 
 def test_a_name_stands_for_what_is_here_and_for_nothing_else(url, service):
     """Given names, and with --strict-names no others."""
-    assert speak(url, "tts-1", "alloy").status_code == 200
+    for voice in ("alloy", {"id": "alloy"}):
+        assert speak(url, "tts-1", voice).status_code == 200
     assert service.requests[-1].voice == "default"
     assert httpx.get(f"{url}/v1/models/tts-1", headers=BEARER).json()["id"] == MODEL
     for model in ("tts-1-hd", "alloy"):

@@ -22,6 +22,7 @@ from moss_engine.endpoints.bodies import (
     OpenBody,
     Rows,
     TextPart,
+    Voice,
     check_size,
     parse_value,
     told_by,
@@ -138,7 +139,7 @@ class AudioInput(OpenBody):
 
 class ResponseOutput(OpenBody):
     format: Format | None = None
-    voice: str | None = None
+    voice: Voice | None = None
 
 
 class AudioOutput(ResponseOutput):

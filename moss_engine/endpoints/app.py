@@ -14,6 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from moss_engine.api.errors import MossError
 from moss_engine.endpoints.access import Caller
@@ -30,6 +31,8 @@ from moss_engine.endpoints.server import Server
 from moss_engine.endpoints.speech import SpeechBody, speak
 from moss_engine.endpoints.tool import open_tool
 from moss_engine.endpoints.transcription import transcribe
+
+CALLS = "/v1/realtime/calls"
 
 
 def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = ()) -> Starlette:
@@ -84,10 +87,6 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         text = server.figures.text(server.info, server.model, stats)
         return Response(text, media_type=MEDIA_TYPE)
 
-    pages = Middleware(  # which call with a key in a header, never with cookies
-        CORSMiddleware, allow_origins=origins, allow_methods=("GET", "POST"), allow_headers=("*",),
-        allow_private_network=True, expose_headers=("Retry-After", "Location", IGNORED),
-    )  # fmt: skip
     refused = _refusing(server)
     get, post, route = ["GET"], ["POST"], partial(_route, server)
     return Starlette(
@@ -104,14 +103,30 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
             route("/v1/responses", post, partial(respond, server), ResponsesBody),
             route("/v1/realtime/client_secrets", post, partial(issue, server), SecretBody),
             *([route("/mcp", post, open_tool(server))] if tool else ()),
-            Route("/v1/realtime/calls", call, methods=post),
+            Route(CALLS, call, methods=post),
             route("/v1/realtime", get, no_socket),
             WebSocketRoute("/v1/realtime", partial(converse, server)),
             Route("/metrics", metrics),
         ],
         exception_handlers={ApiError: refused, MossError: refused, HTTPException: refused},
-        middleware=[pages] if origins else None,
+        middleware=[Middleware(_shared, origins)],
     )  # fmt: skip
+
+
+def _shared(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
+    """Pages of `origins` may call and read the answers, with a key in a header and never with
+    cookies; calls over WebRTC any page, since a short-lived key opens them from anywhere."""
+    to_pages = partial(
+        CORSMiddleware, app, allow_methods=("GET", "POST"), allow_headers=("*",),
+        allow_private_network=True, expose_headers=("Retry-After", "Location", IGNORED),
+    )  # fmt: skip
+    named = to_pages(allow_origins=origins) if origins else app
+    anywhere = to_pages(allow_origins=("*",))
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await (anywhere if scope.get("path") == CALLS else named)(scope, receive, send)
+
+    return answer
 
 
 def _route(

@@ -125,11 +125,11 @@ def test_keys_and_places_over_http(url, service):
     assert asyncio.run(service.stats()).engine.blocks_used == 0
 
 
-def asked_first(url: str, origin: str) -> httpx.Response:
+def asked_first(url: str, origin: str, path: str = "models") -> httpx.Response:
     """What a browser is told before a call with a key."""
     wanted = {"Access-Control-Request-Method": "POST"}
     wanted |= {"Access-Control-Request-Headers": "authorization, content-type, x-stainless-lang"}
-    return httpx.options(f"{url}/v1/models", headers={"Origin": origin, **wanted})
+    return httpx.options(f"{url}/v1/{path}", headers={"Origin": origin, **wanted})
 
 
 ALLOWED = "access-control-allow-origin"
@@ -152,7 +152,10 @@ def test_other_pages_may_not_and_none_without_the_option(url):
         assert ALLOWED not in answer.headers
     with running(FakeService()) as closed:
         answer = asked_first(closed, APP)
-    assert answer.status_code == 405 and ALLOWED not in answer.headers
+        assert answer.status_code == 405 and ALLOWED not in answer.headers
+        for served in (closed, url):  # but for calls, which a short-lived key opens from anywhere
+            call = asked_first(served, "https://any.example", "realtime/calls")
+            assert (call.status_code, call.headers[ALLOWED]) == (200, "*")
 
 
 def test_origins_are_a_list_and_need_keys(tmp_path):

@@ -52,7 +52,7 @@ def batches_of(lengths: list[int], max_samples: int) -> Iterator[list[int]]:
 @torch.inference_mode()
 def encode(fsq: NanoFsq, pcm: list[np.ndarray], device: torch.device) -> list[np.ndarray]:
     """int16 waves -> uint16 codes of each; a wave is filled up with silence to whole codes."""
-    codes = [np.empty(0, np.uint16)] * len(pcm)
+    codes: list[np.ndarray] = [np.empty(0, np.uint16)] * len(pcm)
     counts = [-(-len(wave) // SAMPLES_PER_CODE) for wave in pcm]
     for batch in batches_of([count * SAMPLES_PER_CODE for count in counts], MAX_SAMPLES):
         padded = np.zeros((len(batch), max(counts[i] for i in batch) * SAMPLES_PER_CODE), np.int16)

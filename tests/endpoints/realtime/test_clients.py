@@ -18,7 +18,7 @@ import websockets
 from moss_engine.api.request import Text, ToolCall
 from moss_engine.audio import g711
 from moss_engine.audio.pcm import to_pcm16
-from moss_engine.endpoints import access
+from moss_engine.endpoints import access, server
 from moss_engine.endpoints.access import Access, Caller, digest_of
 from moss_engine.endpoints.realtime import connection as connections
 from moss_engine.talk.answer import Say
@@ -43,7 +43,8 @@ SETTINGS = json.loads(Path(__file__).with_name("clients.json").read_text(encodin
 
 
 @pytest.mark.parametrize(("settings", "warnings", "vad"), SETTINGS.values(), ids=SETTINGS)
-async def test_what_clients_set_at_first_is_taken(connect, settings, warnings, vad):
+async def test_what_clients_set_at_first_is_taken(connect, monkeypatch, settings, warnings, vad):
+    monkeypatch.setattr(server, "find_melody", lambda: Path("melody.onnx"))
     async with connect() as connection:
         await connection.send({"type": "session.update", "session": settings})
         told = (await until(connection, "session.updated", "error"))[-1]

@@ -42,7 +42,7 @@ DOOR = f"{API}/live"
 
 SAFE = {
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # under a stricter one a form on plain http names no origin
     "permissions-policy": "microphone=(self), camera=(), geolocation=()",
 }
 FILE = {"x-content-type-options": "nosniff"}

@@ -97,9 +97,7 @@ def _describe_tokenizer(folder: Path, model: ModelConfig) -> str:
 def check_codec(folder: Path, voices: Path) -> Iterator[Finding]:
     """Checks of the codec: the published one part by part, the built-in one by loading it."""
     if not is_moss_codec(folder) and (folder / "codec").is_dir():
-        yield from _look(
-            "codec", lambda: f"built-in, voices: {', '.join(load_codec(folder).voices)}"
-        )
+        yield from _look("codec", lambda: f"built-in, {load_codec(folder).num_codes} codes")
         return
     if not is_moss_codec(folder) and not (folder / PREPROCESSOR_NAME).is_file():
         yield Finding(

@@ -148,7 +148,8 @@ def main(argv: list[str] | None = None) -> int:
     codec = args.codec or args.checkpoint
     faulty = report(f"Language model {args.checkpoint}", check_network(args.checkpoint))
     faulty |= report(f"Codec {codec}", check_codec(codec, args.voices or codec / VOICES_FOLDER))
-    faulty |= report("Together", check_together(args.checkpoint, codec))
+    if together := list(check_together(args.checkpoint, codec)):
+        faulty |= report("Together", together)
     has_gpu = args.gpu_gb is None and torch.cuda.is_available()
     faulty |= report("This machine", check_machine(has_gpu))
     if faulty:

@@ -142,6 +142,7 @@ def test_without_a_secure_context_sound_is_exact_and_only_files_are_taken(
     tab.page.wait_for_selector(".rec-talk:visible")
     assert tab.page.locator(".rec-talk").is_disabled()
     assert tab.page.locator(".rec-free input").is_disabled()
+    assert not tab.page.locator(".k-talk").is_visible()
     assert "https or localhost" in tab.page.locator(".rec-why").inner_text()
     asked = len(service.requests)
     tab.page.locator(".rec-input").set_input_files(SAMPLE)

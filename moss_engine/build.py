@@ -24,7 +24,7 @@ from moss_engine.recogniser.load import NONE, load_recogniser
 from moss_engine.recogniser.worker import RecogniserWorker
 from moss_engine.runtime.make import make_runtime, require_runtime, resolve_device, resolve_dtype
 from moss_engine.service.local import LocalService
-from moss_engine.service.recordings import ClonedVoices, Hearing
+from moss_engine.service.recordings import ClonedVoices, Transcriber
 from moss_engine.talk.chat_server import ChatServer, find_local
 from moss_engine.talk.llm import Llm
 from moss_engine.talk.modes import talking_modes
@@ -141,19 +141,21 @@ def build_service(
         clones_voices=clones_voices, speeds=processor.speakers.speeds,
         lead_samples=round(processor.silent_lead_s * codec.sample_rate_hz),
     )  # fmt: skip
-    hearing, voices = None, None
+    transcriber, voices = None, None
     if clones_voices:
         voices = ClonedVoices(load_cloner(codec, codec_folder))
     if talk is not None:
         wanted = talk.recogniser if talk.transcribe or not info.encodes else NONE
         recogniser, why_not = load_recogniser(wanted)
-        hearing = Hearing(RecogniserWorker(recogniser), find_detector()) if recogniser else None
-        name = hearing.name if hearing else None
-        if hearing and find_melody() is None:
+        transcriber = (
+            Transcriber(RecogniserWorker(recogniser), find_detector()) if recogniser else None
+        )
+        name = transcriber.name if transcriber else None
+        if transcriber and find_melody() is None:
             logger.info(WITHOUT_MELODY)
         info = replace(info, recogniser=name, no_recogniser=None if name else why_not)
     return LocalService(
-        engine, codec, config, info, voices, hearing,
+        engine, codec, config, info, voices, transcriber,
         network_voices=bool(names), one_gpu=not on_cpu,
     )  # fmt: skip
 

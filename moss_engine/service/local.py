@@ -40,7 +40,7 @@ from moss_engine.api.transcript import Transcript
 from moss_engine.codec.base import SpeechCodec
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import FAULT, Engine, StepResult
-from moss_engine.service.recordings import ClonedVoices, Hearing, SpeechEncoder
+from moss_engine.service.recordings import ClonedVoices, SpeechEncoder, Transcriber
 from moss_engine.service.replies import OpenReplies, OpenReply
 from moss_engine.service.reply_stream import LocalReplyStream, Waiter, wake
 from moss_engine.service.speech_worker import SpeechJob, SpeechWorker
@@ -63,7 +63,7 @@ class LocalService:
 
     `info` is what these parts are. With `network_voices` requests choose among its voices, else
     among the codec's, which may change meanwhile. `voices` is None where no voice can be made of a
-    recording, `hearing` where no recogniser listens. Where runtime and codec are on `one_gpu`,
+    recording, `transcriber` where no recogniser listens. Where runtime and codec are on `one_gpu`,
     steps wait while a first sound is being made and nobody needs them.
     """
 
@@ -74,7 +74,7 @@ class LocalService:
         config: EngineConfig,
         info: ServiceInfo,
         voices: ClonedVoices | None = None,
-        hearing: Hearing | None = None,
+        transcriber: Transcriber | None = None,
         *,
         network_voices: bool = False,
         one_gpu: bool = False,
@@ -85,7 +85,7 @@ class LocalService:
         self.config = config
         self.info = info
         self._voices = voices
-        self._hearing = hearing
+        self._transcriber = transcriber
         self._network_voices = network_voices
         self._one_gpu = one_gpu
         self._clock = clock
@@ -134,8 +134,8 @@ class LocalService:
             thread.join(STALL_S)
         if not any(thread.is_alive() for thread in self._threads):
             self.engine.close()
-        if self._hearing is not None:
-            self._hearing.close()
+        if self._transcriber is not None:
+            self._transcriber.close()
 
     async def describe(self) -> ServiceInfo:
         return self.info
@@ -184,17 +184,17 @@ class LocalService:
     async def transcribe(
         self, wave: np.ndarray, sample_rate_hz: int, timed: bool = False
     ) -> Transcript:
-        if self._hearing is None:
+        if self._transcriber is None:
             raise UnsupportedModeError(
                 self.info.no_recogniser
                 or "No recogniser listens here; start the program with --transcribe."
             )
-        return await self._hearing.transcribe(wave, sample_rate_hz, timed)
+        return await self._transcriber.transcribe(wave, sample_rate_hz, timed)
 
     async def transcribe_partial(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
-        if self._hearing is None:
+        if self._transcriber is None:
             return None
-        return await self._hearing.transcribe_partial(wave, sample_rate_hz)
+        return await self._transcriber.transcribe_partial(wave, sample_rate_hz)
 
     async def add_voice(
         self, session_id: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]

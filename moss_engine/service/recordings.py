@@ -80,7 +80,7 @@ class SpeechEncoder:
         raise EngineFaultError("The recording could not be turned into codes; record it again.")
 
 
-class Hearing:
+class Transcriber:
     """Used on any number of event loops. With a `detector` the silence around a recording's words
     is not listened to."""
 

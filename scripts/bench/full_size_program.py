@@ -21,7 +21,7 @@ from moss_engine.endpoints.server import Server
 from moss_engine.heap import freeze_gc_heap, tune_malloc
 from moss_engine.recogniser.load import load_recogniser
 from moss_engine.recogniser.worker import RecogniserWorker
-from moss_engine.service.recordings import Hearing
+from moss_engine.service.recordings import Transcriber
 from moss_engine.ui.config import SWITCH_S
 from scripts.bench.random_weights import published_service
 
@@ -38,13 +38,13 @@ def main() -> None:
     args = parser.parse_args()
     tune_malloc()
     sys.setswitchinterval(SWITCH_S)
-    hearing = None
+    transcriber = None
     if args.transcribe:
         recogniser, why_not = load_recogniser("moonshine")
         assert recogniser is not None, why_not
-        hearing = Hearing(RecogniserWorker(recogniser), find_detector())
+        transcriber = Transcriber(RecogniserWorker(recogniser), find_detector())
     service = published_service(
-        PLACES, KV_ROWS, PROMPT_ROWS, NUM_CODES, modes=(SPEECH,), hearing=hearing
+        PLACES, KV_ROWS, PROMPT_ROWS, NUM_CODES, modes=(SPEECH,), transcriber=transcriber
     )
     service.start()
     server = Server(service, service.info, "moss", Access(open_to_all=True))

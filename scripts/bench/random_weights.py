@@ -49,7 +49,7 @@ from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.runtime.base import Runtime
 from moss_engine.runtime.make import resolve_device
 from moss_engine.service.local import LocalService
-from moss_engine.service.recordings import Hearing
+from moss_engine.service.recordings import Transcriber
 from moss_engine.text.modes import PUBLISHED_MODES
 from scripts.bench.gpu import make_runtime
 from scripts.bench.listeners import MakeRequest
@@ -244,7 +244,7 @@ def random_service(
     prompt_rows: int,
     num_codes: int,
     modes: tuple[Mode, ...] = PUBLISHED_MODES.modes,
-    hearing: Hearing | None = None,
+    transcriber: Transcriber | None = None,
 ) -> LocalService:
     """A service of a given runtime and codec, not started; all prompts and replies are as long."""
     limits = runtime.limits
@@ -258,9 +258,9 @@ def random_service(
     processor = FixedSize(model.special, prompt_rows, num_codes)
     engine = Engine(runtime, processor, config, samples_per_code=samples_per_code(codec))
     info = describe(engine, codec, config, modes, fixed_sampling(num_codes))
-    info = replace(info, recogniser=hearing.name if hearing else None)
+    info = replace(info, recogniser=transcriber.name if transcriber else None)
     one_gpu = runtime.info.device != "CPU"
-    return LocalService(engine, codec, config, info, None, hearing, one_gpu=one_gpu)
+    return LocalService(engine, codec, config, info, None, transcriber, one_gpu=one_gpu)
 
 
 def published_service(

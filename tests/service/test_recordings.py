@@ -22,7 +22,7 @@ from moss_engine.build import find_detector
 from moss_engine.recogniser.base import RATE_HZ, Heard
 from moss_engine.recogniser.load import load_recogniser
 from moss_engine.recogniser.worker import RecogniserWorker
-from moss_engine.service.recordings import Hearing, SpeechEncoder
+from moss_engine.service.recordings import SpeechEncoder, Transcriber
 from tests.audio.test_turn_taking import SAMPLE
 from tests.fakes import FakeCodec
 from tests.service.service_support import PATIENCE_S, ask, rest, served
@@ -53,10 +53,10 @@ class Listener:
 )
 async def test_no_words_and_another_language_are_a_sentence(heard, sentence):
     with (
-        closing(Hearing(RecogniserWorker(Listener(heard)))) as hearing,
+        closing(Transcriber(RecogniserWorker(Listener(heard)))) as transcriber,
         pytest.raises(AudioEmptyError, match=sentence),
     ):
-        await hearing.transcribe(silence(1.0), RATE_HZ)
+        await transcriber.transcribe(silence(1.0), RATE_HZ)
 
 
 FRAME_S = FRAME_SAMPLES / RATE_HZ
@@ -86,8 +86,8 @@ async def test_a_recording_is_heard_without_its_silence_and_keeps_its_length():
         def transcribe(self, wave: np.ndarray, between: object = None) -> Heard:
             return Heard(f"{len(wave) / RATE_HZ:.1f}")
 
-    with closing(Hearing(RecogniserWorker(Long(Heard(""))), Loud())) as hearing:
-        found = await hearing.transcribe(np.concatenate([tone(1.0), silence(2.0)]), RATE_HZ)
+    with closing(Transcriber(RecogniserWorker(Long(Heard(""))), Loud())) as transcriber:
+        found = await transcriber.transcribe(np.concatenate([tone(1.0), silence(2.0)]), RATE_HZ)
     assert float(found.text) < 1.4 and found.seconds == 3.0
 
 
@@ -98,11 +98,11 @@ async def test_silence_and_quiet_noise_behind_a_sentence_add_no_words():
     wave, rate_hz = soundfile.read(SAMPLE, dtype="float32")
     recogniser, _ = load_recogniser("moonshine")
     rng = np.random.default_rng(1)
-    with closing(Hearing(RecogniserWorker(recogniser), find_detector())) as hearing:
-        alone = await hearing.transcribe(wave, rate_hz)
+    with closing(Transcriber(RecogniserWorker(recogniser), find_detector())) as transcriber:
+        alone = await transcriber.transcribe(wave, rate_hz)
         for noise in (0.0, 0.002):
             tail = rng.normal(0.0, noise, 2 * rate_hz)
-            found = await hearing.transcribe(np.concatenate([wave, tail]).astype("f4"), rate_hz)
+            found = await transcriber.transcribe(np.concatenate([wave, tail]).astype("f4"), rate_hz)
             assert found.text == alone.text
 
 

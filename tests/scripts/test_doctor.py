@@ -77,6 +77,7 @@ def test_without_a_gpu_it_says_so(whole, capsys, monkeypatch):
 
 
 def test_it_says_how_the_end_of_a_turn_is_judged(whole, capsys, monkeypatch):
+    monkeypatch.setattr(doctor, "find_melody", lambda: Path("melody.onnx"))
     assert "by words and melody" in examine(whole, capsys)[1]
     monkeypatch.setattr(doctor, "find_melody", lambda: None)
     status, said = examine(whole, capsys)

@@ -152,7 +152,7 @@ def _decode(file: soundfile.SoundFile, max_s: float) -> np.ndarray:
         )
     peaks = np.maximum(wave.max(axis=0), -wave.min(axis=0))
     if peaks.max() < SILENCE_PEAK:
-        raise AudioEmptyError("We heard nothing; check the microphone and speak a sentence.")
+        raise AudioEmptyError("The recording is silent; check the microphone, or send another one.")
     # The first channel, as the authors of MOSS-Speech take it, if anything is on it.
     channel = int(np.argmax(peaks >= SILENCE_PEAK))
     samples, peak = np.ascontiguousarray(wave[:, channel]), peaks[channel]

@@ -127,8 +127,8 @@ class ChatServer:
             raise self._fault("refuses the key; give it in MOSS_BRAIN_KEY.")
         if answer.status_code != 200:
             raise self._fault(
-                f"refused the question ({answer.status_code}: {quoted}); check --brain and "
-                "--brain-model."
+                f"refused the question ({answer.status_code}: {quoted or 'it says no more'}); "
+                "check --brain and --brain-model."
             )
         raise self._fault(f"sent {kind or 'nothing'} instead of a stream; check --brain.")
 

@@ -216,6 +216,7 @@ WRONG = [
     (status(401), "MOSS_BRAIN_KEY"),
     (status(404, b'{"error": "no model tiny"}'), "no model tiny.*--brain-model"),
     (status(500, b"\xff\xfe" * 9999), "refused the question"),
+    (status(503, b""), r"refused the question \(503: it says no more\)"),
     (status(200, b"<html>", "text/html"), "text/html instead of a stream"),
     (streamed(b"data: {broken\n\n"), "no answer"),
     (streamed(b"data: [1, 2]\n\n"), "no answer"),

@@ -160,7 +160,7 @@ def saved(tab, tmp_path, what: str):
 
 
 def test_pause_replay_and_save(service, visit, tmp_path):
-    service.script = Script(seconds=0.9, rtf=0.2)
+    service.script = Script(seconds=2.4, rtf=0.2)  # at its end the button would play it again
     tab = visit(reduced_motion="no-preference")
     tab.buffer_whole_replies()
     tab.ask("Once more.")

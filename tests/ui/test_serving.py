@@ -302,6 +302,7 @@ with breakable():
 @pytest.mark.parametrize(("handler", "code"), [(signals.SIG_IGN, 0), (signals.SIG_DFL, 129)])
 def test_who_logs_out_ends_it_but_for_nohup(handler, code):
     def like_nohup() -> None:
+        signals.pthread_sigmask(signals.SIG_UNBLOCK, {signals.SIGHUP})
         signals.signal(signals.SIGHUP, handler)
 
     with program("-c", STAYING, preexec_fn=like_nohup) as process:

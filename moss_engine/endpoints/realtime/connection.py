@@ -22,7 +22,7 @@ from moss_engine.endpoints.access import MAX_HELD, Caller
 from moss_engine.endpoints.bodies import beside_if_large, joined, without_effect
 from moss_engine.endpoints.errors import ApiError, of_moss, of_validation
 from moss_engine.endpoints.functions import CallItem, OutputItem
-from moss_engine.endpoints.realtime.conversation import Conversation, Item, typed
+from moss_engine.endpoints.realtime.conversation import Conversation, Item, new_item_id, typed
 from moss_engine.endpoints.realtime.fields import (
     ItemCreate,
     ItemTruncate,
@@ -294,7 +294,7 @@ class Connection:
 
     async def _create(self, event: ItemCreate) -> None:
         said, after = event.item, event.previous_item_id
-        name = said.id or f"item_{secrets.token_hex(12)}"
+        name = said.id or new_item_id()
         if isinstance(said, MessageFields):
             await self._write(said, name, after)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,6 +16,10 @@ from moss_engine.endpoints.functions import add_call
 
 MAX_ITEMS = 512
 Role = Literal["system", "user", "assistant", "tool"]
+
+
+def new_item_id() -> str:
+    return f"item_{secrets.token_hex(12)}"
 
 
 @dataclass(eq=False)

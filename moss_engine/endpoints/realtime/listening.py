@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import secrets
 import time
 from typing import Any
 
@@ -30,7 +29,7 @@ from moss_engine.audio.turn_judge import Judge
 from moss_engine.audio.turn_taking import Change
 from moss_engine.audio.voice_activity import Detector, load_detector
 from moss_engine.endpoints.errors import of_moss
-from moss_engine.endpoints.realtime.conversation import Item
+from moss_engine.endpoints.realtime.conversation import Item, new_item_id
 from moss_engine.endpoints.realtime.fields import ServerVad
 from moss_engine.endpoints.realtime.responding import Responses
 from moss_engine.endpoints.realtime.session import warning
@@ -48,7 +47,7 @@ before the next one."""
 
 def _new_item() -> Item:
     """Of somebody who speaks."""
-    return Item(f"item_{secrets.token_hex(12)}", "user", True)
+    return Item(new_item_id(), "user", True)
 
 
 class Listening:

@@ -34,7 +34,7 @@ from moss_engine.audio.playback import char_places
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.ahead import Ahead
 from moss_engine.endpoints.errors import ApiError, of_moss
-from moss_engine.endpoints.realtime.conversation import Conversation, Item
+from moss_engine.endpoints.realtime.conversation import Conversation, Item, new_item_id
 from moss_engine.endpoints.realtime.session import FORMATS, LAWS, Session, warning
 from moss_engine.endpoints.realtime.wire import Wire
 from moss_engine.endpoints.replies import Usage, first_of, word_value
@@ -61,7 +61,7 @@ class Answer:
         ignored: list[str] | None = None,
     ):
         self.id = f"resp_{secrets.token_hex(12)}"
-        self.item = Item(f"item_{secrets.token_hex(12)}", "assistant", session.speaks)
+        self.item = Item(new_item_id(), "assistant", session.speaks)
         self.over = False
         self.unwanted = asyncio.Event()
         self._server, self._caller = responses.server, responses.caller
@@ -201,7 +201,7 @@ class Answer:
 
     async def _call(self, event: Called) -> None:
         """A function is called, in an item of its own."""
-        item = Item(f"item_{secrets.token_hex(12)}", "assistant", False, "in_progress")
+        item = Item(new_item_id(), "assistant", False, "in_progress")
         item.call = event.call
         before, index = self._talk.add(item), len(self.items)
         self._calls.append(item)

@@ -173,7 +173,9 @@ def test_who_talks_or_types_hears_or_reads_and_talking_comes_first(visit, serve)
 
 def test_about_asks_nobody_and_programs_are_told_this_address_which_one_click_copies(url, tab):
     """Also where the browser has no clipboard to write to, as on plain http."""
-    page, before = tab.page, len(tab.requests)
+    page = tab.page
+    page.wait_for_load_state("networkidle")  # Gradio's own modules come late
+    before = len(tab.requests)
     page.get_by_role("button", name="About", exact=True).click()
     about = page.get_by_role("dialog")
     assert about.get_by_role("link").get_attribute("href").startswith("https://github.com/")

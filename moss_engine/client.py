@@ -112,17 +112,22 @@ class Client:
         request = request_of(
             self.info, Text(text), "client", mode=mode, voice=voice, speed=speed, seed=seed
         )
-        events = stream(self._service, request)
+        events, running = stream(self._service, request), asyncio.Lock()
 
         async def following() -> Event | None:
-            return await anext(events, None)
+            async with running:
+                return await anext(events, None)
+
+        async def leaving() -> None:
+            async with running:  # what Ctrl+C cancelled takes a moment to end
+                await events.aclose()
 
         try:
             while (event := self._wait(following())) is not None:
                 yield event
         finally:
             if not self._loop.is_closed():
-                self._wait(events.aclose())
+                self._wait(leaving())
 
 
 @contextmanager

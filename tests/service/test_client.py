@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -18,8 +19,11 @@ from moss_engine.api.errors import (
 )
 from moss_engine.api.events import Finished, FinishReason
 from moss_engine.client import Client
+from moss_engine.service.local import LocalService
 from tests.fakes import FakeCodec
 from tests.service.service_support import broken, served
+
+has_timer = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Windows has no such clock")
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +46,41 @@ async def test_it_speaks_where_an_event_loop_runs_as_in_a_notebook(client):
     assert len(client.say("Hello there.").samples)
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Windows has no such clock")
-def test_ctrl_c_ends_the_wait_and_the_reply(client):
+@contextmanager
+def ctrl_c_soon():
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
         with pytest.raises(KeyboardInterrupt):
-            client.say("One, two, three, four. " * 150)
+            yield
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+@has_timer
+def test_ctrl_c_ends_the_wait_and_the_reply(client):
+    with ctrl_c_soon():
+        client.say("One, two, three, four. " * 150)
     assert len(client.say("Hello there.").samples)
     assert client.stats().engine.running == 0
+
+
+@has_timer
+def test_ctrl_c_while_a_request_is_being_accepted(client, monkeypatch):
+    """Which takes some turns of the loop to be taken back."""
+
+    async def submit(request):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalService, "submit", lambda self, request: submit(request))
+        with ctrl_c_soon():
+            client.say("Hello there.")
+    assert len(client.say("Hello there.").samples)
 
 
 def test_a_closed_one_says_so(tiny_checkpoint):

@@ -15,7 +15,6 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
-
 FIRST = "project ui endpoints cluster api".split()
 """Folders whose tests take and wait longest: where several run at a time, these are begun first, so
 that at the end there are only short ones to share."""
@@ -26,7 +25,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     counted in the summary ("rerun")."""
     if config.pluginmanager.hasplugin("rerunfailures"):
         for item in items:
-            if item.get_closest_marker("browser"):
+            if "browser" in item.fixturenames:
                 item.add_marker(pytest.mark.flaky(reruns=1))
     if hasattr(config, "workerinput"):
         items.sort(key=_place)

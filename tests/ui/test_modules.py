@@ -34,7 +34,6 @@ def test_no_step_of_the_waterfall_takes_less_than_no_time():
     assert all(start <= end for start, end in known.values()), known
 
 
-@pytest.mark.browser
 def test_a_module_needs_no_other_than_it_imports(browser, url):
     for name in (name for name in modules() if not name.endswith("_worklet.js")):
         faults = []
@@ -347,7 +346,6 @@ const sound = (...page) => { // one block of it for everyone who listens, and wh
   for (const { fed, processor } of nodes) if (fed) processor.process([[new Float32Array(1700)], page]);
 };
 """
-
 
 SEEN = """
   const before = heard;

@@ -4,15 +4,12 @@ what is said under the box."""
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import soundfile
 
 from moss_engine.api.errors import BusyError
 from moss_engine.api.request import Text
 from moss_engine.audio.pcm import to_pcm16
 from tests.ui.page_support import Script, until
-
-pytestmark = pytest.mark.browser
 
 SHOWN = """() => ({
   run: liveAudio.state.run, phase: liveAudio.state.phase, total: liveAudio.state.total,

@@ -120,7 +120,7 @@ def texts_in_every_state(service, tab) -> set[str]:
         found.update(tab.page.evaluate(TEXTS))
 
     look()
-    tab.page.locator("#settings summary").click()
+    tab.page.locator("#settings summary").press("Enter")
     tab.page.wait_for_selector("#seed input")
     for panel in (".about-open", ".programs-open"):
         tab.page.locator(panel).click()

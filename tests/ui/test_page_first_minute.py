@@ -20,8 +20,6 @@ from moss_engine.text.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING
 from moss_engine.ui.parts.words import TO_READ
 from tests.ui.page_support import INFO, FakeService, Script, until
 
-pytestmark = pytest.mark.browser
-
 MOST_REQUESTS = 40
 
 

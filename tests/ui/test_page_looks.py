@@ -10,8 +10,6 @@ import pytest
 
 from tests.ui.page_support import INFO, MODES, FakeService, Script, until
 
-pytestmark = pytest.mark.browser
-
 WIDTHS = [320, 390, 640, 820, 1100, 1440]  # half of them are another's at 200 %
 
 # What lies outside its card or the window, over something else, or is cut. What scrolls may reach

@@ -12,8 +12,6 @@ import pytest
 from moss_engine.ui import door
 from tests.ui.page_support import RATE_HZ, FakeService, Script, free_port, until
 
-pytestmark = pytest.mark.browser
-
 LONG = Script(seconds=60.0, rtf=0.9)
 SENTENCE = "The connection to the server was lost"
 WAITS = f"{SENTENCE}. This page waits for it and then comes back by itself, with what you typed."

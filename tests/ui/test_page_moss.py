@@ -115,7 +115,6 @@ def tab(visit, url):
     return tab
 
 
-@pytest.mark.browser
 def test_the_system_turn_of_each_mode_is_shown_and_may_be_replaced(service, tab):
     tab.page.locator("#settings summary").click()
     system = tab.page.locator("#system textarea")
@@ -128,7 +127,6 @@ def test_the_system_turn_of_each_mode_is_shown_and_may_be_replaced(service, tab)
     assert service.requests[0].messages[0].content.text == "Answer in one word."
 
 
-@pytest.mark.browser
 def test_an_own_voice_needs_consent_and_ends_with_the_visit(service, tab):
     tab.page.locator("#settings summary").click()
     tab.page.wait_for_selector(".vs-record")

@@ -13,8 +13,6 @@ from moss_engine.api.events import CodecRun
 from tests.audio.test_turn_taking import SAMPLE
 from tests.ui.page_support import RATE_HZ, FakeService, Script, until
 
-pytestmark = pytest.mark.browser
-
 
 def speak(tab, service: FakeService, text: str) -> None:
     """Ask and listen to the end: what is heard must be what was sent.

@@ -21,8 +21,6 @@ from tests.audio.test_turn_taking import SAMPLE
 from tests.talk.talk_support import HEARD, Written, talking
 from tests.ui.page_support import IDS, INFO, FakeService, Script, until
 
-pytestmark = pytest.mark.browser
-
 NO_MICROPHONE = """navigator.mediaDevices.getUserMedia =
   () => Promise.reject(new DOMException("no", "NotAllowedError"));
 """

@@ -130,8 +130,8 @@ async def through_a_death(service: ClusterService, info: ServiceInfo) -> list[li
 def test_a_replica_that_has_started_is_as_urgent_as_any_program(cluster):
     for card in asyncio.run(cluster.replicas()):
         threads = [int(task.name) for task in Path(f"/proc/{card.pid}/task").iterdir()]
-        nice = [os.getpriority(os.PRIO_PROCESS, thread) for thread in threads]
-        assert nice.count(0) == len(nice)
+        nice = {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads}
+        assert nice == {os.getpriority(os.PRIO_PROCESS, 0)}
 
 
 def test_what_a_replica_refuses_crosses_with_its_sentence(cluster):

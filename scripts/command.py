@@ -18,6 +18,13 @@ def make_parser(name: str, text: str | None) -> argparse.ArgumentParser:
     )
 
 
+def count(text: str) -> int:
+    """The type of an option that is one whole number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
+
+
 def run_command(main: Callable[[], int | None], stopped: str | int = 130) -> None:
     """Run a command and exit with what it returns; a MossError is its last sentence."""
     try:

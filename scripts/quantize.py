@@ -22,12 +22,10 @@ inputs, which `python -m scripts.build_engine --dtype float8` needs.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -58,11 +56,15 @@ from moss_engine.models.network import MossSpeech, load_model
 from moss_engine.runtime.base import BatchSampling, Runtime, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.make import make_runtime, resolve_device
 from moss_engine.text.processor import Processor, load_processor
-from scripts.command import make_parser, run_command
+from scripts.command import count, make_parser, run_command
 from scripts.disk import refuse_inside, require_folder, writing_to
 from scripts.sentences import EVERYDAY, HARVARD, sentence
 
 FLOAT8_PROMPTS = 500
+REPLY_ROWS = 64
+"""Of the longest reply to a calibration prompt."""
+WIDE = 0.1
+"""The share of the layers' weights, those that lose most in 4 bits, that get 8 bits."""
 Report = dict[str, float | int | str]
 ELSEWHERE = "make it writable and free some space, or name another folder with --out"
 TESTED = 10
@@ -166,7 +168,7 @@ def quantize_folder(
     reply_rows: int,
     device_name: str,
     *,
-    wide: float = 0.1,
+    wide: float = WIDE,
 ) -> Report:
     """Write `out` with 8 or 4 bits and say what that loses; `texts` are the calibration prompts.
 
@@ -241,24 +243,18 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("checkpoint", type=Path, metavar="CHECKPOINT",
         help="checkpoint folder; without --bits the scales are written into it")  # fmt: skip
-    add("--calibrate", type=_number(int, 1), metavar="N",
+    add("--calibrate", type=count, metavar="N",
         help=f"prompts to answer first ({FLOAT8_PROMPTS}, with --bits none)")  # fmt: skip
     add("--prompts", type=Path, metavar="FILE",
         help="text file with one prompt a line (default: sentences of this program)")  # fmt: skip
-    add("--reply-rows", type=_number(int, 1), default=64, metavar="N",
-        help="rows of the longest reply to a prompt (default: 64)")  # fmt: skip
     add("--device", default="auto", help="cpu, cuda or cuda:N (default: auto)")
     add("--bits", type=int, choices=(8, 4), help="write a folder of 8 or 4 bits to --out")
     add("--out", type=Path, metavar="FOLDER", help="the folder that --bits writes")
-    add("--wide", type=_number(float, 0, 1), metavar="N",
-        help="with --bits 4, the share of the layers' weights, those that lose most, that get 8 "
-             "bits (default: 0.1)")  # fmt: skip
     args = parser.parse_args(argv)
     if args.bits and args.out is None:
         parser.error("--bits writes a new folder; name it with --out")
     for does_nothing, name, remedy in (
         (args.bits is None, "out", "needs --bits; give --bits 8 or 4, too"),
-        (args.bits != 4, "wide", "needs 4 bits; give --bits 4"),
         (args.bits and not args.calibrate, "prompts", "needs --calibrate; give it, too"),
     ):
         if does_nothing and getattr(args, name) is not None:
@@ -266,30 +262,13 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def _number(kind: type[int] | type[float], low: float, high: float = math.inf) -> Any:
-    """The type of an option that is a number."""
-    wanted = f"a number from {low} on" if high == math.inf else f"one from {low} to {high}"
-
-    def read(text: str) -> float:
-        try:
-            value = kind(text)
-        except ValueError:
-            value = math.nan
-        if not low <= value <= high:  # also refuses NaN
-            raise argparse.ArgumentTypeError(f"{text} is none; give {wanted}")
-        return value
-
-    return read
-
-
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
-    count = args.calibrate or (0 if args.bits else FLOAT8_PROMPTS)
-    texts = prompts_from(args.prompts, count) if count else []
-    given = (texts, args.reply_rows, args.device)
+    num_prompts = args.calibrate or (0 if args.bits else FLOAT8_PROMPTS)
+    texts = prompts_from(args.prompts, num_prompts) if num_prompts else []
+    given = (texts, REPLY_ROWS, args.device)
     if args.bits:
-        wide = 0.1 if args.wide is None else args.wide
-        report = quantize_folder(args.checkpoint, args.out, args.bits, *given, wide=wide)
+        report = quantize_folder(args.checkpoint, args.out, args.bits, *given)
         print("\n".join(f"{name}: {value}" for name, value in report.items()))
     else:
         scales = quantize(args.checkpoint, *given)

@@ -21,7 +21,7 @@ from scripts.bench.common import Report
 from scripts.command import make_parser, run_command
 
 BENCHES = {
-    "load": "a checkpoint, or a cluster of it, under listeners: first sound, real-time factor",
+    "load": "a checkpoint under listeners: first sound, real-time factor",
     "page": "Chromium visits the page: how soon it is there, and a sound's way from server to ear",
     "exchange": "asking fast in Chromium, from rest and over a reply: key to ear by an outer clock",
     "hands_free": "talking to the built-in voice in Chromium: last word to first sound",

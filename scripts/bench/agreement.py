@@ -29,7 +29,8 @@ from moss_engine.runtime.base import Logits, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.make import make_runtime, resolve_device
 from moss_engine.runtime.sampler import LogitsRuntime
 from moss_engine.text.processor import load_processor
-from scripts.bench.common import Report, count
+from scripts.bench.common import Report
+from scripts.command import count
 from scripts.quantize import answers, prompts_from
 
 KV_ROWS = 4096

@@ -21,9 +21,10 @@ from moss_engine.models.config import PUBLISHED
 from moss_engine.runtime.base import ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.make import resolve_device
 from moss_engine.runtime.sampler import LogitsRuntime
-from scripts.bench.common import Report, count
+from scripts.bench.common import Report
 from scripts.bench.gpu import FORMATS, device_values, make_runtime, rows_of
 from scripts.bench.random_weights import Parts, Sizes
+from scripts.command import count
 
 STEP_ROWS = 512
 QUESTION_S = 10

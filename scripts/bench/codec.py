@@ -17,9 +17,10 @@ import torch
 from moss_engine.codec.base import Push, SpeechCodec
 from moss_engine.codec.moss.load import CHUNK_CODES
 from moss_engine.runtime.make import resolve_device
-from scripts.bench.common import Report, count, whole_numbers
+from scripts.bench.common import Report, whole_numbers
 from scripts.bench.gpu import device_values, wall_times_ms
 from scripts.bench.random_weights import Parts, Sizes
+from scripts.command import count
 
 FIRST_CODES = 8
 

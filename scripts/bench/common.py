@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from moss_engine.config import REPO_ROOT
+from scripts.command import count
 
 FOLDER = REPO_ROOT / "assets" / "bench"
 PERCENTILES = (50, 90, 95, 99)
@@ -62,13 +63,6 @@ def names_of(known: tuple[str, ...]) -> Callable[[str], list[str]]:
         return found
 
     return read
-
-
-def count(text: str) -> int:
-    """The type of an option that is one whole number from 1 on."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
-    return int(text)
 
 
 def whole_numbers(text: str) -> list[int]:

@@ -7,7 +7,6 @@ sound at the end of the audio graph, both on the machine's clock. The sound card
     over           a reply is being said: it falls silent, and the new one begins
     fade           from the key until the old reply is silent
     page_off       how far the page's own figure is from the clock outside
-    blocked        main thread held longer than 50 ms by a press, at the most
     nodes          elements of the page that came with the replies
     four_gaps      gaps in the replies of four pages that ask at once
     quick_lost     of sentences typed and sent one after the other, 20 a second, those which
@@ -19,25 +18,21 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import numpy as np
-
 from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
 from scripts.bench.browser import page_browser, served
-from scripts.bench.common import Report, count, machine, spread
+from scripts.bench.common import Report, machine, spread
+from scripts.command import count
 
 LONG = "This is sentence number {}, which goes on for some seconds, so that somebody can cut in."
 SHORT = "And this is question number {}."
 REST_MS, OVER_MS = 700, 1500  # of silence before, and of the reply that is interrupted
 PAGES, QUICK, QUICK_MS = 4, 200, 50
 WATCH = """(() => {
-  const seen = (window.seen = { key: 0, long: 0, asked: new Set() });
+  const seen = (window.seen = { key: 0 });
   addEventListener("keydown", (event) => {
     if (event.key === "Enter") seen.key = performance.timeOrigin + event.timeStamp;
   }, true);
-  new PerformanceObserver((list) => {
-    for (const { duration } of list.getEntries()) seen.long = Math.max(seen.long, duration);
-  }).observe({ type: "longtask" });
 })()"""
 # Sound begins where a block sounds behind one that does not.
 ONSETS = """() => {
@@ -93,7 +88,6 @@ def ask(tab: Any, text: str, *, over: bool = False) -> float:
 
 def fast(tab: Any, replies: int, report: Report) -> None:
     found: dict[str, list[float]] = {"from_rest": [], "over": [], "fade": [], "page_off": []}
-    tab.page.evaluate("seen.long = 0")
     nodes = tab.page.evaluate("document.querySelectorAll('*').length")
     for number in range(replies):
         tab.page.keyboard.press("Escape")
@@ -107,11 +101,7 @@ def fast(tab: Any, replies: int, report: Report) -> None:
         report.say(f"{number + 1} of {replies}")
     for name, values in found.items():
         report.add(**spread(name, values))
-    report.add(
-        over_from_rest=round(float(np.median(found["over"]) / np.median(found["from_rest"])), 2),
-        blocked_ms=tab.page.evaluate("seen.long"),
-        nodes=tab.page.evaluate("document.querySelectorAll('*').length") - nodes,
-    )
+    report.add(nodes=tab.page.evaluate("document.querySelectorAll('*').length") - nodes)
 
 
 def shown_ms(tab: Any) -> float:

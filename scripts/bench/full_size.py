@@ -38,10 +38,11 @@ from moss_engine.runtime.base import ScheduledBatch
 from moss_engine.runtime.make import resolve_device
 from moss_engine.service.local import LocalService
 from scripts.bench import gpu
-from scripts.bench.common import Report, count, levels, names_of, spread, whole_numbers
+from scripts.bench.common import Report, levels, names_of, spread, whole_numbers
 from scripts.bench.gpu import BLOCKS_EACH, CONTEXT_ROWS, measure
 from scripts.bench.listeners import Load, closed_loop, load_line
 from scripts.bench.random_weights import CODECS, fixed_requests, make_codec, random_service
+from scripts.command import count
 
 if TYPE_CHECKING:
     from moss_engine.runtime.cuda.runtime import CudaRuntime

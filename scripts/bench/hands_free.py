@@ -30,7 +30,8 @@ from moss_engine.build import build_talking_service
 from moss_engine.client import open_service
 from moss_engine.config import EngineConfig, TalkConfig
 from scripts.bench.browser import page_browser, served
-from scripts.bench.common import Report, count, machine, spread
+from scripts.bench.common import Report, machine, spread
+from scripts.command import count
 
 QUESTIONS = (
     "What can you do?",

@@ -1,7 +1,7 @@
 """A checkpoint on this machine under listeners, through the whole service.
 
-Listeners read English sentences out, and ask again as soon as their reply has ended. With
---replicas N or --ray-address it is a cluster that is measured, through a page's end of it.
+Listeners have English sentences read out, and ask again as soon as their reply has ended. Replicas
+are measured by the bench `replicas`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Any
 
 from moss_engine.api.info import RuntimeInfo
 from moss_engine.api.request import Request, Text
-from moss_engine.api.service import StartableService, request_of
+from moss_engine.api.service import SpeechService, request_of
 from moss_engine.build import build_service
-from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
+from moss_engine.config import EngineConfig
 from moss_engine.options import add_options as add_config
 from moss_engine.options import from_args
-from scripts.bench.common import Report, count, cpu_name, whole_numbers
+from scripts.bench.common import Report, cpu_name, whole_numbers
 from scripts.bench.listeners import Load, closed_loop, load_line
+from scripts.command import count
 from scripts.sentences import sentence
 
 
@@ -32,14 +33,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--replies", type=count, default=30, metavar="N", help="timed replies of each level (30)")
     add("--warm-ups", type=count, default=5, metavar="N", help="replies before them (5)")
     add_config(parser, EngineConfig, groups=("model", "capacity"))
-    add_config(parser, ClusterConfig)
 
 
 def run(args: argparse.Namespace, report: Report) -> None:
-    config, cluster = from_args(EngineConfig, args), from_args(ClusterConfig, args)
+    config = from_args(EngineConfig, args)
     most = max(config.max_sessions, *args.concurrency)
     config = dataclasses.replace(config, max_sessions=most)
-    service = service_of(config, cluster)
+    service = build_service(config)
     service.start()
     try:
         info = asyncio.run(service.describe())
@@ -49,22 +49,11 @@ def run(args: argparse.Namespace, report: Report) -> None:
             load = asyncio.run(level(service, number, many, args.replies))
             report.say(load_line(load))
             report.add(load=[*report.values["load"], dataclasses.asdict(load)])
-        if stats := asyncio.run(service.stats()).cluster:
-            report.add(cluster=dataclasses.asdict(stats))
     finally:
         service.close()
 
 
-def service_of(config: EngineConfig, cluster: ClusterConfig) -> StartableService:
-    if not cluster.is_wanted:
-        return build_service(config)
-    from moss_engine.cluster.build import open_fleet
-    from moss_engine.cluster.service import ClusterService
-
-    return ClusterService(open_fleet(config, TalkConfig(recogniser="none"), cluster))
-
-
-async def level(service: StartableService, number: int, many: int, replies: int) -> Load:
+async def level(service: SpeechService, number: int, many: int, replies: int) -> Load:
     """One level of load; the conversation of every listener is one of its own."""
     info = await service.describe()
 

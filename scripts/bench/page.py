@@ -5,9 +5,7 @@ A scripted service says a known signal, and a tap listens at the end of the audi
     first_paint, usable   first contentful paint, and the moment at which a question can be sent
     server_to_ear         from a chunk being ready on the server to its first sample reaching the
                           graph's destination, on one clock; the sound card comes on top
-    exact_runs            replies of which every sample heard equals the int16 that was sent
-    blocked               replies while which the main thread was held for longer than 50 ms
-    layout_shift          of a visit with its first reply, at the most, as browsers score it
+    blocked               visits in whose reply the main thread was held for longer than 50 ms
     cold                  what the very first visitor's browser fetches until it rests
     slow_3g               first visits at 400 ms and 500 kbit/s: the box, and all of the page
 """
@@ -17,24 +15,17 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import numpy as np
-
-from moss_engine.audio.pcm import to_pcm16
 from scripts.bench.browser import page_browser, page_support, served
-from scripts.bench.common import Report, count, machine, spread
+from scripts.bench.common import Report, machine, spread
+from scripts.command import count
 
 SECONDS, CHUNK_S, RTF = 3.0, 0.1, 0.3
 SLOW_VISITS, SETTLED_MS = 3, 1000
 WATCH = """(() => {
-  const seen = (window.seen = { tasks: [], usable: null, box: null, shift: 0 });
+  const seen = (window.seen = { tasks: [], usable: null, box: null });
   new PerformanceObserver((list) => {
     for (const { startTime } of list.getEntries()) seen.tasks.push(startTime);
   }).observe({ type: "longtask", buffered: true });
-  new PerformanceObserver((list) => {
-    for (const { value, hadRecentInput } of list.getEntries()) {
-      if (!hadRecentInput) seen.shift += value;
-    }
-  }).observe({ type: "layout-shift", buffered: true });
   const look = () => {
     if (window.first) seen.box ??= performance.now();
     if (window.liveAudio && document.body.dataset.input) seen.usable = performance.now();
@@ -69,11 +60,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
         report.add(**spread(name, [visit[name] for visit in visits]))
     for name in ("box", "usable"):
         report.add(**spread(f"slow_3g_{name}", [visit[name] for visit in slow]))
-    report.add(layout_shift=round(max(visit["shift"] for visit in visits), 4))
-    report.add(**{
-        f"{name}_runs" if name == "exact" else name: sum(visit[name] for visit in visits)
-        for name in ("exact", "underruns", "blocked")
-    })  # fmt: skip
+    report.add(blocked=sum(visit["blocked"] for visit in visits))
 
 
 def loaded(browser: Any, url: str, link: dict[str, Any] | None = None) -> dict[str, float]:
@@ -103,17 +90,11 @@ def visited(browser: Any, url: str, service: Any) -> dict[str, float]:
     asked_ms = tab.page.evaluate("performance.now()")
     tab.ask("Say something.")
     tab.wait("done")
-    heard = tab.sound() * 32768
-    seed = service.requests[-1].sampling.seed % 50
-    sent = np.trim_zeros(to_pcm16(page_support.signal(SECONDS, seed)), "f")
     seen = tab.page.evaluate("seen")
     found = {
         "first_paint": tab.page.evaluate(PAINTED),
         "usable": seen["usable"],
-        "shift": seen["shift"],
         "server_to_ear": tab.page.evaluate("tap.firstAt") - 1000 * service.chunk_ready_s[0],
-        "exact": bool(np.array_equal(heard[: len(sent)], sent)),
-        "underruns": tab.state("underruns"),
         "blocked": any(start_ms > asked_ms for start_ms in seen["tasks"]),
     }
     tab.context.close()

@@ -40,8 +40,9 @@ from moss_engine.api.service import StartableService, request_of
 from moss_engine.build import build_service, settled
 from moss_engine.cluster.service import ClusterService
 from moss_engine.config import EngineConfig, TalkConfig
-from scripts.bench.common import Report, count, cpu_name, cpu_s, machine, names_of
+from scripts.bench.common import Report, cpu_name, cpu_s, machine, names_of
 from scripts.bench.listeners import Crowd, Heard, crowd
+from scripts.command import count
 from scripts.sentences import sentence
 
 PARTS = ("grow", "hold", "kill", "upgrade")

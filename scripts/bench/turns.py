@@ -26,8 +26,9 @@ import httpx
 import numpy as np
 from websockets.asyncio.client import connect
 
-from scripts.bench.common import Report, count, machine, spread
+from scripts.bench.common import Report, machine, spread
 from scripts.bench.program import running
+from scripts.command import count
 from scripts.turns.data import (
     HESITATES,
     RATE_HZ,

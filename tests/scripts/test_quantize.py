@@ -74,16 +74,14 @@ def test_prompts(tmp_path: Path):
         prompts_from(tmp_path / "missing.txt", 2)
 
 
-EIGHT, FOUR = ["--bits", "8", "--out", "eight"], ["--bits", "4", "--out", "four"]
+FOUR = ["--bits", "4", "--out", "four"]
 
 
 @pytest.mark.parametrize(
     ("others", "idle", "words"),
     [
-        ([], ["--calibrate", "0"], "0 is none; give a number from 1 on"),
-        (FOUR, ["--wide", "nan"], "nan is none; give one from 0 to 1"),
+        ([], ["--calibrate", "0"], "'0' is no whole number from 1 on"),
         ([], ["--out", "a"], "needs --bits; give --bits 8 or 4, too"),
-        (EIGHT, ["--wide", "0.2"], "needs 4 bits; give --bits 4"),
         (FOUR, ["--prompts", "a.txt"], "needs --calibrate; give it, too"),
     ],
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from moss_engine.api.transcript import Word
 
 MAX_CHARS, MAX_S, PAUSE_S = 84, 7.0, 0.8
-"""A caption's length at most, and the pause that ends one."""
+"""Most characters and seconds of a caption, and the pause that ends one."""
 ENDS = (".", "?", "!", "\u2026", "\u3002", "\uff1f", "\uff01")
 
 
@@ -21,7 +21,7 @@ class Caption:
 
 
 def captions(words: Sequence[Word]) -> list[Caption]:
-    """A sentence each, or a part of a long one."""
+    """One caption for each sentence, or for each part of a long one."""
     found: list[Caption] = []
     ended = True
     for word in words:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 Kind = Literal["text", "choice", "number", "flag"]
 
 LOWEST_TEMPERATURE = 0.01
-"""The lowest one above 0, which is greedy: scores that are divided by less overflow."""
+"""The lowest temperature above 0 (0 is greedy): dividing scores by less overflows."""
 MAX_PAGE_SEED = 2**31 - 1
 
 

@@ -58,22 +58,22 @@ class Placed(Event):
 
 @dataclass(frozen=True)
 class Waiting(Event):
-    """The replica that made the reply is gone, and no other one has room: it goes on where there is
-    some first, before new replies."""
+    """The replica that made the reply is gone and the others are full. The reply waits, and gets
+    the first place that becomes free, before new requests."""
 
 
 @dataclass(frozen=True)
 class Thought(Event):
-    """The chat server that thinks of the answer (`ServiceInfo.brain`) has sent its first token, or
-    its first whole sentence."""
+    """The chat server that answers (`ServiceInfo.brain`) has sent its first token, or its first
+    whole sentence."""
 
     stage: Literal["first_token", "first_sentence"]
 
 
 @dataclass(frozen=True)
 class Called(Event):
-    """The chat server that thinks of the answer calls one of the request's tools; who asked runs it
-    and asks again with what came back."""
+    """The chat server that answers calls one of the request's tools. The client runs it and asks
+    again with its result."""
 
     call: ToolCall
 
@@ -90,8 +90,8 @@ class Started(Event):
 @dataclass(frozen=True, slots=True)
 class Sampled(Event):
     """One reply row was sampled. `modality` is the mode it was sampled in; the first one ends
-    prefill. `held_s`: how long the reply was held back so far, as its listener was far behind.
-    `silence`: codes of a pause that are heard after it."""
+    prefill. `held_s`: how long the reply was paused so far because its listener was far behind.
+    `silence`: codes of a pause that is played after this row."""
 
     row: Row
     modality: Modality
@@ -117,7 +117,7 @@ class TextDelta(Event):
 
 @dataclass(frozen=True)
 class CodecRun:
-    """One run of the codec for `num_replies` at a time: `ran_s` it took, without the wait for its
+    """One run of the codec for `num_replies` at a time, which took `ran_s` without the wait for its
     turn."""
 
     ran_s: float
@@ -126,9 +126,9 @@ class CodecRun:
 
 @dataclass(frozen=True)
 class AudioChunk(Event):
-    """The next samples of the reply: float32 [n] in [-1, 1], gapless, starting at
-    `start_sample`. `held_s` as in `Sampled`. `codec` is the run that made it, as far as known;
-    `state` is for another replica that goes on (`Request.moves`)."""
+    """The next samples of the reply: float32 [n] in [-1, 1], gapless, starting at `start_sample`.
+    `held_s` as in `Sampled`. `codec` is the run that made it, where known. With `state` another
+    replica can go on from here (`Request.moves`)."""
 
     samples: np.ndarray
     start_sample: int

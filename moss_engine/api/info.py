@@ -89,7 +89,7 @@ class ServiceInfo:
 
     @property
     def scripted(self) -> bool:
-        """Whether answers are what is known by heart, and what a clock and a calculator know."""
+        """Whether answers are canned ones, or come from the clock and the calculator."""
         return self.brain is None and any(mode.through_text for mode in self.modes)
 
     def pieces_of(self, ids: Iterable[int]) -> dict[str, str]:

@@ -16,12 +16,12 @@ class Mode:
 
     `system` is the content of the system turn; if it spells one of the tokenizer's special tokens,
     it is that token. With `history` earlier messages are part of the prompt, otherwise only the
-    last one is. `split_sentences` reads the message out: every sentence of it is a segment of its
-    own, whose text is the sentence and nothing else.
-    `spell_out` turns the text into spoken words of the `language` first. `opens_speech` ends the
-    prompt with sosp, so that a spoken reply begins with its first code.
-    `own_system`: a conversation may bring its own system turn instead. `through_text`: what is said
-    reaches it as the words that a recogniser heard, and what it answered is history as words.
+    last one is. `split_sentences` reads the message out: each of its sentences is a segment of its
+    own, whose text is that sentence and nothing else. `spell_out` first turns the text into spoken
+    words of the `language`. `opens_speech` ends the prompt with sosp, so that a spoken reply begins
+    with its first code. `own_system`: a conversation may bring its own system turn instead.
+    `through_text`: the mode gets speech as a recogniser's transcript, and its own earlier answers
+    as text.
     """
 
     name: str

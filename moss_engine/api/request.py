@@ -41,8 +41,8 @@ Content = Text | Speech | Reply
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that who thinks of the answer may call. `parameters` is its JSON Schema, as JSON;
-    empty for none."""
+    """A function that the chat server may call. `parameters` is its JSON Schema, as JSON; empty for
+    none."""
 
     name: str
     description: str = ""
@@ -109,8 +109,8 @@ class Sampling:
 
 @dataclass(frozen=True)
 class SpeechState:
-    """What a codec knows of the first `num_codes` codes of a reply, in numbers and numpy arrays: to
-    go on behind them in another process."""
+    """A codec's state after the first `num_codes` codes of a reply, as numbers and numpy arrays,
+    with which another process can continue the sound."""
 
     num_codes: int
     values: tuple[Any, ...]
@@ -126,10 +126,10 @@ def _num_bytes(value: Any) -> int:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a reply came elsewhere, to be continued: the `rows` that its listener received, the
-    `codes` to be heard of them, pauses among them, and the number of samples and of characters of
-    text; the listener has taken `num_taken` of these samples. Without a `state` behind the samples
-    the codec runs over the codes again."""
+    """How far a reply came at another replica, which this one continues: the `rows` that the
+    listener received, the `codes` to be played of them (pauses included), and how many samples and
+    characters of text were sent. The listener has played `num_taken` of these samples. Without a
+    `state` at the end of the samples, the codec decodes all codes again."""
 
     rows: tuple[Row, ...] = ()
     codes: tuple[int, ...] = ()
@@ -144,14 +144,14 @@ class Request:
     """One turn to answer.
 
     `mode` names one of `ServiceInfo.modes`, `voice` one of its voices (None: the default).
-    `session_id` groups turns of which one is answered at a time; `visitor`, an address for example,
-    groups those that count as one in the queue (empty: the session); `request_id` is unique and
-    secret. With `truncate_history` earlier turns are left out, the older half first, where all of
-    them are too long for the KV cache; `Accepted.num_left_out` counts these messages. `speed` is
-    the speaking rate, from 0.7 to 1.5, where `ServiceInfo.speeds` offers one. With `progress` the
-    reply is continued: its events are those behind it, and `Finished` holds all rows.
-    `tools` may be called by the chat server that thinks of the answer.
-    With `moves` every chunk of sound carries the codec's state behind it, if that can be moved.
+    `session_id` groups turns of which only one is answered at a time; `visitor`, such as an
+    address, groups those that share a place in the queue (empty: the session); `request_id` is
+    unique and secret. `truncate_history`: if the conversation is too long for the KV cache, leave
+    out its older half, again and again; `Accepted.num_left_out` counts the messages left out.
+    `speed` is the speaking rate, from 0.7 to 1.5, where `ServiceInfo.speeds` offers one. `progress`
+    continues a reply: only the events after it are sent, and `Finished` holds all rows. The chat
+    server that answers may call `tools`. With `moves` every chunk of sound carries the codec's
+    state, if that can be moved.
     """
 
     request_id: str
@@ -186,7 +186,7 @@ def without_older_half(request: Request) -> tuple[Request, int]:
 
 MAX_ID_CHARS = 200
 _UNSAYABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Controls but for line breaks and tabs, and halves of characters."""
+"""Control characters other than line breaks and tabs, and lone surrogates."""
 
 
 SAMPLED = tuple(control for control in CONTROLS if control.path)

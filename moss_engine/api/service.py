@@ -37,7 +37,7 @@ class ClonedVoice:
 
 
 class ReplyStream(Protocol):
-    """What the one listener of a reply holds."""
+    """A reply, as its one listener sees it."""
 
     request_id: str
 
@@ -125,7 +125,7 @@ class SpeechService(Protocol):
 
 
 class ReplyWrapper:
-    """A `ReplyStream` that is another one, but for what a subclass does otherwise."""
+    """A `ReplyStream` that forwards to another one; subclasses override what differs."""
 
     def __init__(self, reply: ReplyStream):
         self.request_id = reply.request_id
@@ -139,8 +139,7 @@ class ReplyWrapper:
 
 
 class ServiceWrapper:
-    """A `SpeechService` that passes everything on to the one `below`, but for what a subclass does
-    itself."""
+    """A `SpeechService` that forwards to the one `below`; subclasses override what differs."""
 
     def __init__(self, below: SpeechService):
         self._below = below
@@ -181,7 +180,7 @@ class ServiceWrapper:
 
 
 class StartableService(SpeechService, Protocol):
-    """A service with a life of its own."""
+    """A service that is started and closed."""
 
     def start(self) -> None:
         """Accept requests from now on; does nothing if it does already."""
@@ -219,16 +218,16 @@ def request_of(
 
 
 Words = Callable[[], Awaitable[Transcript | None]]
-"""Waits for the words of a recording, as far as somebody else finds them out; None: nobody does."""
+"""Waits for a transcript that is being made elsewhere; its result is None where none is made."""
 
 
 async def hear(
     service: SpeechService, wave: np.ndarray, sample_rate_hz: int, words: Words | None = None
 ) -> Speech:
     """A recording as a request takes it: its codes where the checkpoint understands speech, and its
-    words where a recogniser listens. Raises what `encode` and `transcribe` do; where the checkpoint
-    understands speech by itself, a recogniser that finds no words in it, as in another language
-    than its own, refuses nothing, and is asked only if these `words` are not known already."""
+    transcript where there is a recogniser, which is not run where `words` bring a transcript.
+    Raises what `encode` and `transcribe` do. Where there are codes, a recogniser that finds no
+    words, as in a language that it does not know, is no error."""
     info = await service.describe()
     if info.recogniser is None:
         return Speech(await service.encode(wave, sample_rate_hz))
@@ -246,7 +245,7 @@ async def hear(
 async def _noted(
     service: SpeechService, wave: np.ndarray, sample_rate_hz: int, words: Words | None
 ) -> Transcript | None:
-    """Words beside codes, which are understood without them."""
+    """The transcript to go with codes; None without an error where there is none."""
     found = None if words is None else await words()
     if found is not None:
         return found if found.sure and found.text else None
@@ -257,8 +256,8 @@ async def _noted(
 
 
 async def taken(reply: ReplyStream) -> AsyncGenerator[Event, None]:
-    """Its events, for a listener who takes sound as fast as it comes: a chunk is acknowledged as
-    soon as it comes out here."""
+    """The events of a reply for a listener who is never behind: each chunk of sound is acknowledged
+    as soon as it is yielded."""
     async with aclosing(reply.events()) as events:
         async for event in events:
             if isinstance(event, AudioChunk):

@@ -134,11 +134,11 @@ def spoken_codes(rows: Iterable[Row], ids: SpecialIds) -> list[int]:
 class Segment:
     """A part of a reply that is generated on its own: its prompt, and the most rows it may get.
 
-    `silence` are codes that are heard before it, unless it is the first. `goes_on`: the
-    next one is the rest of its sentence, and has a capital at its beginning for the network alone.
-    `bound_words` is the text that it must write, as text ids word by word: it chooses only where
-    spans of speech begin. None leaves the text to the model. `reply_rows` is the most that the
-    reply may have in all when it is over.
+    `silence`: codes that are played before it, unless it is the first. `goes_on`: the next segment
+    is the rest of the same sentence; it has a capital letter only because the network expects one.
+    `bound_words`: the text to be written, as text ids word by word, so that the model only chooses
+    where spans of speech begin; None leaves the text to the model. `reply_rows`: the most rows that
+    the whole reply may have at the end of this segment.
     """
 
     prompt: tuple[Row, ...]

@@ -14,30 +14,30 @@ import numpy as np
 BLOCK = 256
 """Samples at 16 kHz that are filtered at a time."""
 REACH_S = 0.45
-"""The longest echo, counted from when its sound was given to the loudspeaker."""
+"""The latest echo that is cancelled, counted from when its sound went to the loudspeaker."""
 PARTS = round(REACH_S * 16_000 / BLOCK)
 
 COUPLING = 0.01
 """Expected |response|^2 of each partition before anything was heard."""
 KEEPS = 0.9995**2
-"""Of the response, from block to block: rooms change."""
+"""Share of the response that is kept from block to block, as rooms change."""
 SMOOTH = 0.8
-"""Of the power that remains, from block to block."""
+"""Smoothing of the residual's power, from block to block."""
 LEFT = 0.01
-"""Of an echo's power that no linear filter takes out."""
+"""Share of an echo's power that no linear filter removes."""
 WORSE, MOSTLY = 1.5, 0.7
-"""Where more power than was heard is left and so much of it is thought to be echo, the response is
-wrong."""
+"""The response is wrong where the residual has WORSE times the power that was heard and MOSTLY of
+it is thought to be echo."""
 WRONG_SMOOTH, WRONG_BINS = 0.9, 9
-"""That is seen over so much of the past, and so many neighbouring frequencies."""
+"""That test is smoothed over past blocks, and over so many neighbouring frequencies."""
 NOISE = 4e-6
-"""Power, spread over all frequencies, that does not interrupt an answer."""
+"""Power over all frequencies that is too low to interrupt an answer."""
 SILENT = 1e-4
 """Below this peak nothing is played."""
 
 
 class EchoCanceller:
-    """Of one microphone."""
+    """Cancels the echo in one microphone's sound."""
 
     def __init__(self) -> None:
         bins = BLOCK + 1
@@ -51,7 +51,7 @@ class EchoCanceller:
 
     @property
     def idle(self) -> bool:
-        """Whether what was played before can be heard no longer."""
+        """Whether the echo of what was played has died away."""
         return self._quiet > PARTS + 1
 
     def push(self, heard: np.ndarray, played: np.ndarray) -> tuple[np.ndarray, float]:
@@ -92,9 +92,9 @@ class EchoCanceller:
         return cleaned, left
 
     def _forget_what_is_wrong(self, spectra: np.ndarray) -> None:
-        """Where the filter adds more than it takes, the way has changed: a device was exchanged, or
-        one of both streams lost a moment. There it is learned anew, unless what is left is so soft
-        that it is the room's noise."""
+        """Where the filter adds more than it removes, the echo path has changed: a device was
+        exchanged, or one of the streams lost a moment. Those frequencies are learned anew, unless
+        the residual is no louder than the room's noise."""
         self._powers = WRONG_SMOOTH * self._powers + (1 - WRONG_SMOOTH) * np.abs(spectra) ** 2
         cleaned, heard, echo = (smooth(power) for power in self._powers)
         wrong = (cleaned > WORSE * heard) & (echo > MOSTLY * heard)

@@ -68,15 +68,15 @@ def read_audio(source: Path | str | bytes, max_s: float = 60.0) -> tuple[np.ndar
 
 
 class _Forwards(soundfile.SoundFile):
-    """Read from its first sample to its last. soundfile would seek after every block, which a FLAC
-    file that does not tell its length refuses at its end."""
+    """Reads from the first sample to the last. soundfile would seek after every block, which fails
+    at the end of a FLAC file that does not tell its length."""
 
     def seekable(self) -> bool:
         return False
 
 
 class _Bytes(io.BytesIO):
-    """Seek that refuses places before the start, to which a damaged header may lead libsndfile."""
+    """Refuses to seek before the start, where a damaged header may send libsndfile."""
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         try:

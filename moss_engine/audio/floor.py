@@ -1,5 +1,6 @@
-"""Who has the floor in a talk of two, by what one microphone hears: when somebody begins and ends,
-whether speech over an answer is meant to stop it, and whether who speaks again had not finished."""
+"""Whose turn it is in a talk of two, from one microphone: when somebody begins and ends, whether
+speech over an answer is meant to stop it, and whether somebody goes on with a turn that was judged
+to be over."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ from moss_engine.audio.turn_taking import LEAST_SPEECH_S, Change, asks_for_silen
 from moss_engine.audio.voice_activity import Detector
 
 UNHEARD_S = 0.6
-"""Who goes on over so much of the beginning of an answer had not finished the turn before it."""
+"""Whoever speaks while no more than this was heard of an answer had not finished the turn
+before."""
 WEIGH_EVERY_S = 0.16
-"""Of speech over an answer, between two looks at its words, where they are not looked at anyway."""
+"""Seconds of speech over an answer between two looks at its words; where looks are made anyway,
+those count."""
 
 
 class Answerer(Protocol):
@@ -40,13 +43,13 @@ class Answerer(Protocol):
         ...
 
     def may_go_on(self, turn: Any) -> bool:
-        """Whether a turn, by what its owner calls it, is the last thing that was said."""
+        """Whether a turn, by its owner's name for it, is the last thing that was said."""
         ...
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn that ended, int16 [n]; `called` so by its owner."""
+    """A turn that is over, int16 [n]; `called` is its owner's name for it."""
 
     called: Any
     pcm: np.ndarray
@@ -54,9 +57,9 @@ class Turn:
 
 @dataclass(frozen=True)
 class Taken:
-    """The floor was taken, or given back, at a change that the microphone `heard`, with what is
-    `understood` of that turn. It `mends` an earlier turn: both are one, and that one was never
-    answered."""
+    """Somebody took the floor or gave it back: what the microphone `heard`, and what is
+    `understood` of that turn. `mends` is the earlier turn that this one continues: the two are one
+    turn, and the first part counts as not answered."""
 
     heard: Heard
     understood: Understanding
@@ -64,10 +67,11 @@ class Taken:
 
 
 class Floor:
-    """Of a talk between who is heard by `hearing`, whose `paused` is told only of speech that is
-    meant, and an `answerer`. While an answer `waits`, it is silent until it is sure that speech
-    over it is meant; where none does, who goes on stops it at once. `interrupts`: speech may stop
-    an answer at all. Used on one event loop."""
+    """The floor between the person that `hearing` hears and an `answerer`. The `paused` callback of
+    `hearing` is called only for speech that is meant. `waits`: an answer can fall silent until
+    speech over it is known to be meant; otherwise somebody who goes on with an unfinished turn
+    stops it at once. `interrupts`: whether speech may stop an answer at all. Used on one event
+    loop."""
 
     def __init__(self, hearing: Hearing, answerer: Answerer, *, waits: bool):
         self.hearing = hearing
@@ -86,7 +90,7 @@ class Floor:
 
     @property
     def is_sure(self) -> bool:
-        """Whether whoever talks means it, as far as is known."""
+        """Whether nobody speaks, or whoever speaks is known to mean it."""
         return self._doubted is None
 
     def use(self, detector: Detector | None, judge: Judge | None = None, **levels: float) -> None:
@@ -96,14 +100,14 @@ class Floor:
         self.forget()
 
     def forget(self) -> None:
-        """What is being said is no turn that is found any more, and the last one does not go on."""
+        """What is being said becomes no turn, and the last turn is not continued."""
         self._last = None
         self._doubt(None)
         self._paused(None)
 
     async def take(self, pcm: np.ndarray, played: np.ndarray | None = None) -> AsyncIterator[Taken]:
-        """More sound, as `Hearing.take` has it, and what comes of it. Behind a turn that ended
-        `ended` is to be called before more is asked for."""
+        """Take more sound, as `Hearing.take`; yields what follows from it. After a turn that ended,
+        call `ended` before asking for more."""
         hearing, answerer = self.hearing, self._answerer
         for found in await hearing.take(pcm, answering=answerer.answering, played=played):
             async for taken in self._follow(*found):
@@ -113,13 +117,13 @@ class Floor:
             yield self._believed(self._doubted)
 
     async def finish(self) -> AsyncIterator[Taken]:
-        """As no more sound will come, the turn that goes on ends here."""
+        """No more sound comes: the turn that is being said ends here."""
         for found in self.hearing.finish():
             async for taken in self._follow(*found):
                 yield taken
 
     def ended(self, taken: Taken, called: Any) -> None:
-        """A turn has a name now."""
+        """Give the turn that has just ended its name."""
         assert taken.heard.pcm is not None, "a turn that ended has its sound"
         self._last = Turn(called, taken.heard.pcm)
         self.hearing.keep(taken.heard)
@@ -145,7 +149,7 @@ class Floor:
             yield Taken(heard, understood)
 
     def _unfinished(self, heard: Heard) -> Turn | None:
-        """The last turn, if it was not over when it was judged to be."""
+        """The last turn, if it was judged to be over too early."""
         last = self._last
         if last is None or not self._judges or not self.interrupts:
             return None
@@ -165,13 +169,14 @@ class Floor:
         return begun
 
     def _as_said(self, begun: Taken, text: str | None) -> Taken:
-        """By these words: who asks for silence had finished, unless that was all but a sentence."""
+        """The floor as taken by these words: somebody who asks for silence had finished the turn
+        before, unless that was all but a sentence."""
         silences = text is not None and asks_for_silence(text) and not self.hearing.goes_on
         return replace(begun, mends=None) if silences else begun
 
     async def _is_meant(self, heard: Heard, understood: Understanding) -> bool:
-        """Whether a turn over an answer was meant to stop it. A recogniser that is not sure may
-        have heard another language, which a checkpoint that hears by itself understands."""
+        """Whether a turn over an answer was meant to stop it. Where a recogniser is unsure, it may
+        have been another language, which a checkpoint that hears by itself may understand."""
         if heard.pcm is None or heard.spoken_s < LEAST_SPEECH_S:
             return False
         words = await understood.words(heard.num_spoken)
@@ -192,7 +197,7 @@ class Floor:
 
 
 def _joined(before: Turn | None, heard: Heard) -> Heard:
-    """A turn that is over, with what it goes on with."""
+    """A turn that is over, with the earlier turn that it continues."""
     if before is None or heard.pcm is None:
         return heard
     pcm = np.concatenate([before.pcm, heard.pcm])

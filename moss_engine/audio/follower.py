@@ -1,5 +1,5 @@
-"""The turns in a microphone's blocks: where they begin, pause and end, and whether they are too
-loud for an answer's echo."""
+"""Turns in a microphone's blocks: where they begin, pause and end, and whether they are too loud to
+be the echo of an answer."""
 
 from __future__ import annotations
 
@@ -30,26 +30,27 @@ from moss_engine.audio.voice_activity import Listener
 
 TAIL_S = 0.2  # silence kept after the last word of a turn
 LEVEL_FRAMES = 4
-"""The level of a voice is that of so many frames together: there are gaps inside words, and single
-frames of an echo are loud, too."""
+"""Frames over which the level of a voice is taken: words have gaps, and single frames of an echo
+are loud."""
 VOICE_PERCENTILE = 90
-"""How loud somebody speaks: of the levels of a turn, one that the loud syllables reach, as these
-are what an echo is compared with."""
+"""The level of a turn is this percentile of its frames: its loud syllables, as an echo is compared
+with these."""
 SOFTER_DB = 5.5
-"""So much softer than somebody spoke before, a voice that is heard over an answer is taken for the
+"""A voice over an answer that is softer by this than the visitor spoke before is taken for the
 answer's own echo."""
 ECHO_DB = 3.0
-"""So much louder than what was found to be the answer's own words, a voice may interrupt again."""
+"""By so much a voice has to be louder than what turned out to be the answer's own words, to
+interrupt."""
 UNKNOWN_DB = -34.0
-"""The least level of somebody who has not spoken yet, against full scale."""
+"""Level from which a visitor who has not spoken yet interrupts, in dB against full scale."""
 LEAST_DB, MOST_DB = -50.0, -24.0
 OVER_ECHO, NO_ECHO = 8.0, 100.0
-"""Where it is known what was played, a voice that interrupts has so many times the power that may
-be left of its echo. With so many it is as loud as all of the echo, and hardly a part of it."""
+"""Where it is known what is played: a voice interrupts at OVER_ECHO times the power that may be
+left of the echo. At NO_ECHO times it is as loud as the whole echo, and hardly part of it."""
 
 
 class Levels:
-    """How loud somebody speaks, and how loud the answers are that the microphone hears."""
+    """The levels of the visitor's voice, and of answers as the microphone hears them."""
 
     def __init__(self) -> None:
         self._powers: deque[float] = deque(maxlen=LEVEL_FRAMES)
@@ -62,19 +63,20 @@ class Levels:
         self._echo_db = LEAST_DB
 
     def take(self, frame: np.ndarray, left: float | None) -> None:
-        """`left`: power that may be an echo's; None where that is not known."""
+        """The next frame; `left` is the power in it that may be echo, None where that is not
+        known."""
         self._is_known = left is not None
         self._left.append(left or 0.0)
         self._powers.append(float(np.mean((frame / 32768.0) ** 2)) + 1e-10)
         self._now_db = 10 * float(np.log10(sum(self._powers) / LEVEL_FRAMES))
 
     def speaks(self) -> None:
-        """The last frame belongs to the turn that goes on, or may begin."""
+        """Count the last frame to the turn that goes on, or may begin."""
         self._turn.append(self._now_db)
         self._loud_s += FRAME_S * self._is_over(NO_ECHO)
 
     def forget(self) -> None:
-        """There is no such turn."""
+        """That was no turn."""
         self._turn.clear()
         self._loud_s = 0.0
 
@@ -83,12 +85,13 @@ class Levels:
         return self._is_known and self._loud_s >= LEAST_SPEECH_S
 
     def was_echo(self) -> None:
-        """The turn is made of the answer's own words: what is no louder, is too."""
+        """The turn was the answer's own words: from now on sounds of that level are taken for
+        echo."""
         if self._turn:
             self._echo_db = max(self._echo_db, self._turn_db() + ECHO_DB)
 
     def was_voice(self) -> None:
-        """The turn was said by somebody."""
+        """The turn was the visitor's: from now on its level is that of the visitor's voice."""
         if self._turn:
             self._voice_db = self._turn_db()
 
@@ -108,11 +111,11 @@ class Levels:
 
 @dataclass(frozen=True)
 class Heard:
-    """A turn began, paused, went on, ended or was dropped at sample `at` of all the sound. `pcm` is
-    what there is of it when it paused or ended, int16 [n] with its lead, of which `num_spoken`
-    samples lie before the silence; it holds `spoken_s` of speech, and its last word ended
-    `silent_s` before. `interrupts`: it began over an answer, whose echo it is not if it is `loud`;
-    `soft`: a word that would be too soft or short for that, behind what wanted more."""
+    """A turn began, paused, went on, ended or was dropped, at sample `at` of all sound. At a pause
+    or end `pcm` is the turn so far, int16 [n] with its lead-in, of which `num_spoken` samples
+    precede the silence; it holds `spoken_s` of speech, and its last word ended `silent_s` ago.
+    `interrupts`: it began over an answer, and is not its echo if it is `loud`. `soft`: it is too
+    soft or short for that, but follows a turn that wanted another word."""
 
     change: Change
     at: int
@@ -126,10 +129,10 @@ class Heard:
 
 
 class Follower:
-    """int16 PCM of one microphone; `take` may run in a thread. Without `listener` no turns are
-    found, and all sound is held until it is taken. `end_s` of silence end the turn that is being
-    said, the next one waits for the usual. `guarded`: what is heard over an answer may be a cough
-    or the answer's own echo. `num_taken` samples came so far."""
+    """Finds turns in the int16 PCM of one microphone; `take` may run in a thread. Without a
+    `listener` it finds none, and holds all sound until it is taken. `end_s` of silence end the
+    current turn; for the next one the usual value holds again. `guarded`: what is heard over an
+    answer may be a cough, or the answer's own echo. `num_taken` samples came so far."""
 
     def __init__(
         self,
@@ -172,7 +175,7 @@ class Follower:
 
     @property
     def may_begin(self) -> bool:
-        """Whether the last frame was speech, though not enough of it to begin a turn."""
+        """Whether the last frame was speech, but not yet enough to begin a turn."""
         return not self.talking and self._turn.run_s > 0.0
 
     @property
@@ -185,7 +188,7 @@ class Follower:
 
     @property
     def length_s(self) -> float:
-        """Of the turn that goes on, or of all that is held where none are found."""
+        """Seconds of the current turn, or of all that is held where no turns are found."""
         return self._turn.length_s if self._listener else self.held_s
 
     @property
@@ -194,21 +197,22 @@ class Follower:
 
     @property
     def num_spoken(self) -> int:
-        """Samples of the turn that goes on, up to its last speech; 0 where there is none."""
+        """Samples of the current turn up to its last speech; 0 where there is no turn."""
         if self._listener is None:
             return len(self._held) // 2
         return self._num_judged - self._samples(self.silent_s) if self.talking else 0
 
     @property
     def sound(self) -> np.ndarray:
-        """What is held, int16 [n]: the turn that goes on, or the moment before one may begin."""
+        """What is held, int16 [n]: the current turn, or the moment before one may begin."""
         return np.frombuffer(bytes(self._held), np.int16)
 
     def take(
         self, pcm: np.ndarray, answering: bool, played: np.ndarray | None = None
     ) -> list[Heard]:
-        """More sound, and what it brought about; `answering`: while an answer is heard. `played`,
-        as long, was given to the loudspeaker meanwhile; None where that is not known."""
+        """Take more sound and return what it changed. `answering`: an answer is being heard.
+        `played`, of the same length, is what the loudspeaker was given meanwhile; None where that
+        is not known."""
         self.num_taken += len(pcm)
         left = None if played is None else 0.0
         if self._listener is not None and not (played is None and self._canceller.idle):
@@ -233,8 +237,8 @@ class Follower:
         return heard
 
     def _without_echo(self, pcm: np.ndarray, played: np.ndarray | None) -> tuple[np.ndarray, float]:
-        """Whole blocks of what is left when what was played is taken out, int16 [n], and the power
-        that may be an echo's in it."""
+        """As many whole blocks as there are: what remains without the echo of what was played,
+        int16 [n], and the power in it that may still be echo."""
         out = np.zeros_like(pcm) if played is None else played
         both = np.concatenate([self._with_echo, np.stack([pcm, out])], axis=1)
         size = both.shape[1] // BLOCK * BLOCK
@@ -243,7 +247,7 @@ class Follower:
         return np.clip(np.rint(cleaned * 32768), -32768, 32767).astype(np.int16), left
 
     def take_all(self) -> np.ndarray:
-        """Everything that is held, int16 [n]; nothing is, then."""
+        """Everything that is held, int16 [n]; afterwards nothing is."""
         pcm = self.sound
         self.clear()
         return pcm
@@ -254,37 +258,37 @@ class Follower:
         self._forget_turn()
 
     def finish(self) -> list[Heard]:
-        """The turn that goes on ends here, as no more sound will come; none where it was no more
-        than a cough."""
+        """No more sound comes: the current turn ends here, unless it was no more than a cough."""
         turn, whole = self._turn, self._whole(Change.ENDED, self.silent_s)
         self._forget_turn()
         return [whole] if turn.talking and turn.spoken_s >= LEAST_SPEECH_S else []
 
     def continues(self, before: np.ndarray) -> None:
-        """The turn that has just begun goes on with an earlier one, int16 [n]."""
+        """The turn that has just begun continues an earlier one, int16 [n]."""
         self._held[:0] = before.tobytes()
         self._continued = True
 
     def wants_more(self) -> None:
-        """The turn that has just ended: a last word of it may still come, soft and short."""
+        """The turn that has just ended seems unfinished: a last word of it may still come, soft and
+        short."""
         self._more_until = self._num_seen + self._samples(GOES_ON_S)
 
     @property
     def is_loud(self) -> bool:
-        """Whether the turn that goes on is too loud for an answer's echo, as far as is known."""
+        """Whether the current turn is too loud for an answer's echo, as far as is known."""
         return self._levels.is_loud()
 
     def was_echo(self) -> None:
-        """The turn that goes on is made of the answer's own words."""
+        """The current turn turned out to be the answer's own words."""
         self._levels.was_echo()
 
     @property
     def _num_judged(self) -> int:
-        """Of the samples that are held."""
+        """How many of the held samples were judged."""
         return len(self._held) // 2 - self._num_unseen
 
     def _samples(self, seconds: float) -> int:
-        """In whole frames."""
+        """Seconds as samples, in whole frames."""
         return round(seconds / FRAME_S) * self._frame_size
 
     def _frame(self, probability: float, answering: bool) -> list[Heard]:
@@ -332,8 +336,8 @@ class Follower:
         return [heard]
 
     def _said_more(self, probability: float) -> list[Heard]:
-        """A word behind a turn that wanted more, which is a turn of its own that pauses. An echo
-        lasts longer."""
+        """A word after a turn that seemed unfinished: it becomes a turn of its own, which pauses.
+        What lasts longer is an echo."""
         before = self._more
         if self._num_seen > self._more_until and not before.talking:
             self._more = TurnState()

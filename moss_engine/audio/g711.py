@@ -15,7 +15,7 @@ Law = Literal["ULAW", "ALAW"]
 
 
 def _tables(law: Law) -> tuple[np.ndarray, np.ndarray]:
-    """The codes of all int16, from the lowest on, and the int16 of all codes."""
+    """Codes of all int16 in ascending order, and the int16 of all codes."""
     codes, all_pcm = io.BytesIO(), np.arange(-32_768, 32_768).astype(np.int16)
     soundfile.write(codes, all_pcm, RATE_HZ, law, format="RAW")
     pcm, _ = soundfile.read(
@@ -39,7 +39,7 @@ def decode(data: bytes, law: Law) -> np.ndarray:
 
 
 class Decoder:
-    """Bytes -> int16 at `rate_hz`, block by block, some 20 ms late; behind the `last` it begins
+    """Bytes -> int16 at `rate_hz`, block by block, some 20 ms late; after the `last` one it starts
     anew."""
 
     def __init__(self, law: Law, rate_hz: int):
@@ -62,7 +62,7 @@ class Encoder:
 
 
 def _resampler(from_hz: int, to_hz: int) -> soxr.ResampleStream:
-    """Of the quality that is late the least; 8 bits a sample hold no more."""
+    """Of the quality with the least delay; 8 bits a sample hold no better."""
     return soxr.ResampleStream(from_hz, to_hz, 1, dtype="int16", quality="LQ")
 
 

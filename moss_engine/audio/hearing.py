@@ -1,7 +1,7 @@
-"""One microphone of a session: its turns, and what is understood of them while they are said.
+"""One microphone of a session: its turns, and what is understood of them while they are spoken.
 
-At a pause the turn is understood as it would be if nothing followed. So the silence that ends it is
-judged by its words, its answer may be begun, and nothing is left to understand once it is over.
+At each pause the turn so far is transcribed or encoded as if it were over. So its words can decide
+how long a silence ends it, its answer can be begun early, and at its end nothing is left to do.
 """
 
 from __future__ import annotations
@@ -37,29 +37,30 @@ TranscribePartial = Callable[[np.ndarray, int], Awaitable[Transcript | None]]
 Paused = Callable[[Speech | None], None]
 
 MOST_S = 15.0
-"""A longer turn is heard when it is over, unless only its pauses are looked at: looking at it again
-and again would cost too much."""
+"""A longer turn is understood only when it is over, unless looks are made in pauses alone:
+understanding it again and again would cost too much."""
 
 AT_ONCE_S = 0.1
-"""So much sound with nothing played beside it takes about a millisecond, and the way to a
-thread and back takes several where many talk: their blocks would wait for each other."""
+"""So much sound, with nothing played meanwhile, takes about a millisecond and is handled on the
+event loop: where many talk, the way to a thread and back takes longer."""
 
 
 @dataclass(frozen=True)
 class Pause:
-    """Of a turn, behind so many samples of speech; `melody` is how the judge finds they ended."""
+    """A pause of a turn, after so many samples of speech; `melody` is the judge's log-odds for how
+    they sounded."""
 
     num_spoken: int
     melody: asyncio.Task[float | None]
 
 
 class Hearing:
-    """`hear` is `api.service.hear` of the service, and `transcribe_partial` the service's own where
-    a recogniser listens; with `by_words` that is all there is to hear. `paused` is told what was
-    said so far when whoever talks pauses, once that is understood, and None when she goes on.
-    `look_s`: new speech that is worth a look at its words; None: they are looked at in pauses.
-    `goes_on`: what is being said comes soon behind a turn that wanted more.
-    Used on one event loop."""
+    """`hear` is `api.service.hear` of the service; `transcribe_partial` is the service's where it
+    has a recogniser. `by_words`: understanding means the transcript alone. `paused` is called with
+    what was said so far once a pause is understood, and with None when the speaker goes on.
+    `look_s`: seconds of new speech after which a partial transcript is made; None: they are made in
+    pauses only. `goes_on`: the current turn follows soon after one that seemed unfinished. Used on
+    one event loop."""
 
     def __init__(
         self,
@@ -83,9 +84,9 @@ class Hearing:
         self.use(None)
 
     def use(self, detector: Detector | None, judge: Judge | None = None, **levels: float) -> None:
-        """Begin anew: find turns, or (None) hold all sound until it is taken. `judge` decides how
-        long a pause may be, and what speech over an answer is, or `levels`, as a follower has them,
-        do: without it the usual silence ends a turn."""
+        """Start anew: find turns, or with None hold all sound until it is taken. A `judge` decides
+        how long a pause may be and whether speech over an answer is meant; without one, the usual
+        silence ends a turn, and `levels` are passed to the follower."""
         self.follower = Follower(
             detector.open() if detector else None, self.max_s, rate_hz=self.rate_hz,
             guarded=judge is not None, **levels,
@@ -97,7 +98,7 @@ class Hearing:
         self.forget()
 
     def forget(self) -> None:
-        """What was understood so far is of no use; `paused` hears that, too."""
+        """Drop what was understood so far; `paused` is told, too."""
         self._kept: Heard | None = None  # the last turn that is a question
         self.turn.go_on()
         self.turn = Understanding(self)
@@ -106,8 +107,8 @@ class Hearing:
     async def take(
         self, pcm: np.ndarray, *, answering: bool, played: np.ndarray | None = None
     ) -> list[tuple[Heard, Understanding]]:
-        """More sound, as `Follower.take` has it, and what it brought about, with what is understood
-        of each turn."""
+        """Take more sound, as `Follower.take`; returns what it changed, each with what is
+        understood of its turn."""
         follower, judge = self.follower, self._judge
         follower.end_s = self._end_s()
         if played is None and len(pcm) <= AT_ONCE_S * self.rate_hz:
@@ -121,40 +122,41 @@ class Hearing:
         return self._noted(found)
 
     def finish(self) -> list[tuple[Heard, Understanding]]:
-        """As no more sound will come, the turn that goes on ends here."""
+        """No more sound comes: the current turn ends here."""
         return self._noted(self.follower.finish())
 
     def look(self) -> None:
-        """At the words of the turn that goes on, if that is worth it."""
+        """Make a partial transcript of the current turn, if it is worth it."""
         if self.follower.talking or not self.finds:
             self.turn.look(self.follower, self.look_s)
 
     def keep(self, turn: Heard) -> None:
-        """That has just ended, and is a question: who speaks soon behind it may go on with it."""
+        """Remember a turn that has just ended as a question: whoever speaks soon may go on with
+        it."""
         self._kept = turn
         if self._wanted_more:
             self.follower.wants_more()
 
     def is_soon(self, heard: Heard) -> bool:
-        """Whether what begins comes soon behind the turn that was kept last."""
+        """Whether what begins follows soon after the turn that was kept last."""
         kept, at_s = self._kept, heard.at / self.rate_hz + self.follower.lead_s
         return kept is not None and at_s - kept.at / self.rate_hz <= GOES_ON_S
 
     @property
     def _wanted_more(self) -> bool:
-        """What the judge found of the turn that was kept last."""
+        """Whether the judge took the turn that was kept last for unfinished."""
         kept, judge = self._kept, self._judge
         return kept is not None and judge is not None and kept.silent_s >= judge.longest_s
 
     def means_it(self, saying: str) -> bool:
-        """Whether speech over an answer, whose last words are `saying`, means to interrupt it, by
-        what is known of it now."""
+        """Whether speech over an answer, whose last words are `saying`, is meant to interrupt it,
+        by what is known of it now."""
         follower = self.follower
         return self.meant(self.turn.text, follower.spoken_s, saying, loud=follower.is_loud)
 
     def meant(self, text: str | None, spoken_s: float, saying: str, *, loud: bool) -> bool:
-        """The same of speech that is over; where its words are unknown, its length says so. It is
-        too `loud` for an echo, as far as is known."""
+        """The same for speech that is over; where its words are unknown, its length decides.
+        `loud`: it is too loud for an echo, as far as is known."""
         if text is None:
             return spoken_s >= MEANT_S
         if is_echo(text, saying, loud=loud):
@@ -163,8 +165,8 @@ class Hearing:
         return interrupts(text, spoken_s, goes_on=self.goes_on)
 
     def _end_s(self) -> float:
-        """The silence that ends the turn that goes on: the usual one until its words are known and
-        its melody was judged."""
+        """The silence that ends the current turn: the usual one until its words are known and its
+        melody was judged."""
         follower, pause, judge = self.follower, self._pause, self._judge
         if judge is None or pause is None or pause.num_spoken != follower.num_spoken:
             return follower.usual_end_s
@@ -195,8 +197,8 @@ class Hearing:
 
 
 class Understanding:
-    """Of one turn. `text` are its words as far as they were looked at; None where the recogniser
-    had no time for them."""
+    """What is understood of one turn. `text`: its words, as far as they were transcribed; None
+    where the recogniser was busy."""
 
     def __init__(self, hearing: Hearing):
         self.text: str | None = ""
@@ -208,11 +210,11 @@ class Understanding:
         self._whole: tuple[int, asyncio.Future[Speech]] | None = None  # up to a pause
 
     def covers(self, num_spoken: int) -> bool:
-        """Whether the words of so many samples of speech are known."""
+        """Whether the words of the first so many samples of speech are known."""
         return self._covers >= num_spoken > 0
 
     def look(self, follower: Follower, look_s: float | None) -> None:
-        """At the words, where a look is worth it and none is under way."""
+        """Make a partial transcript, where it is worth it and none is being made."""
         hearing, num_spoken = self._hearing, follower.num_spoken
         if hearing.transcribe_partial is None or self._looking is not None:
             return
@@ -228,7 +230,7 @@ class Understanding:
         self._looking.add_done_callback(self._seen)
 
     def pause(self, heard: Heard) -> None:
-        """Whoever talks may be done."""
+        """The speaker may have finished: understand the turn as it is."""
         assert heard.pcm is not None, "a turn that pauses has its sound"
         self._pause = heard
         if not self._hearing.by_words:
@@ -241,20 +243,20 @@ class Understanding:
         self._tell()
 
     def go_on(self) -> None:
-        """It was not over."""
+        """The speaker had not finished."""
         if self._whole is not None:
             self._whole[1].cancel()
         self._pause = self._whole = None
 
     async def words(self, num_spoken: int) -> Transcript | None:
-        """Those of so many samples of speech, if they are known or being found out."""
+        """The transcript of the first so many samples of speech, if it is known or being made."""
         if self._looking is not None and self._looks_at >= num_spoken:
             await asyncio.wait({self._looking})
         return self._transcript if self.covers(num_spoken) else None
 
     async def speech(self, num_spoken: int) -> Speech | None:
-        """What was understood in a pause behind which nothing followed, as a request takes it; None
-        where nothing was, or where it is not sure."""
+        """What was understood in the last pause, as a request takes it, if no speech followed; None
+        where nothing was, or the recogniser was unsure."""
         if self._hearing.by_words:
             words = await self.words(num_spoken)
             return Speech((), words) if words is not None and words.sure and words.text else None
@@ -275,7 +277,7 @@ class Understanding:
             self.text = None
 
     def _tell(self, task: asyncio.Future[Speech] | None = None) -> None:
-        """Of a pause, if this is the turn that goes on and what was said in it is understood."""
+        """Call `paused` for a pause of the current turn that is understood."""
         failed = task is not None and (task.cancelled() or task.exception() is not None)
         pause, whole = self._pause, self._whole
         if failed or pause is None or self._hearing.turn is not self:

@@ -16,9 +16,11 @@ PAGE_HEAD_BYTES = 27
 
 
 class OpusStream:
-    """int16 PCM -> Opus packets of 20 ms. libsndfile writes Ogg; here the pages are taken apart.
+    """int16 PCM -> Opus packets of 20 ms. libsndfile writes Ogg; here its pages are taken apart
+    again.
 
-    `head` is the stream's OpusHead, which decoders want to see, once something was pushed."""
+    `head` is the stream's OpusHead, which decoders need; it is there once something was pushed.
+    """
 
     def __init__(self, rate_hz: int):
         assert rate_hz in RATES_HZ
@@ -71,7 +73,7 @@ class OpusStream:
 
 
 class _Pipe(io.BytesIO):
-    """What libsndfile writes, to be taken away at once; it never goes back in Ogg."""
+    """Takes what libsndfile writes, which never goes back in Ogg."""
 
     def take(self) -> bytes:
         taken = self.getvalue()

@@ -14,20 +14,20 @@ from moss_engine.audio.turn_taking import RATE_HZ
 STEP, WINDOW, FFT = RATE_HZ // 100, RATE_HZ // 25, 1024
 LOWEST_HZ, HIGHEST_HZ = 60, 400
 VOICED = 0.45
-"""So much of a window's power comes again one period later."""
+"""A window is voiced where so much of its power repeats one period later."""
 AUDIBLE = 1e-4
-"""Of the loudest window's power."""
+"""Least power of a voiced window, as a share of the loudest one's."""
 LAST, END = 20, 8
-"""Voiced steps of 10 ms: those of the last syllables, and of their end."""
+"""Voiced steps of 10 ms that are taken for the last syllables, and for their end."""
 FEWEST = 8
 MOST = 8.0
-"""Semitones; more is a mistake of an octave."""
+"""Semitones; anything beyond is an octave error."""
 
 _HANN = np.hanning(WINDOW).astype(np.float32)
 
 
 def semitones(pcm: np.ndarray) -> np.ndarray:
-    """int16 [n] at RATE_HZ -> above 1 Hz, float64 [steps that are voiced]."""
+    """int16 [n] at RATE_HZ -> pitch in semitones above 1 Hz, float64 [voiced steps]."""
     if len(pcm) < WINDOW:
         return np.zeros(0)
     wave = pcm.astype(np.float32) / 32768.0
@@ -42,8 +42,8 @@ def semitones(pcm: np.ndarray) -> np.ndarray:
 
 
 class Ending(NamedTuple):
-    """How far above its usual pitch a voice was in its last syllables, and at their end, in
-    semitones; 0 where there is too little voice to know. And how long there was voice."""
+    """How far above its usual pitch a voice was in its last syllables and at their end, in
+    semitones; 0 where there is too little voice to know. `voiced_s`: how long there was voice."""
 
     last: float
     end: float

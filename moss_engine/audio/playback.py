@@ -1,5 +1,5 @@
-"""How much of an answer was heard, and so is history: its rows and words up to the last sample that
-reached the ear."""
+"""How much of an answer was heard, and is therefore history: its rows and words up to the last
+sample that was played."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from moss_engine.api.tokens import Row, rows_until_code
 from moss_engine.api.transcript import Word
 
 CONSONANT_S, VOWEL_S, MUTE_S, SPACE_S = 0.05, 0.08, 0.01, 0.005
-"""How long a letter is said; mute are the h of "th" and the second of a pair."""
+"""Estimated seconds of a spoken letter; mute are the h of "th" and the second letter of a pair."""
 PAUSE_S, END_S, SLOWER = 0.26, 0.35, 1.8
-"""Silence at a mark inside the words of a place and behind the last word, and how much slower than
-that words are said at most. All fitted to a recogniser's word times of both built-in voices."""
+"""Silence at a mark between words and after the last word, and how many times slower than estimated
+words are spoken at most. All were fitted to a recogniser's word times of both built-in voices."""
 _MARKS = frozenset(",.;:!?")
 
 
 @dataclass(eq=False, kw_only=True)
 class Answered:
-    """An answer: its rows, its words with the first sample that they are spoken at, and how many
-    samples there are of it. It was `cut`: not all of it was heard, and nothing is added."""
+    """An answer: its rows, its words with the sample at which each is spoken, and its number of
+    samples. Once `cut` to what was heard, it takes no more."""
 
     rows: tuple[Row, ...] = ()
     words: list[tuple[int, str]] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Answered:
         return [word for word in self.words if not word[0] or word[0] < self.num_samples]
 
     def cut(self, num_samples: int, info: ServiceInfo) -> None:
-        """Only the first `num_samples` were heard, and words of which they hold the half."""
+        """Only the first `num_samples` were heard; a word counts as heard if half of it was."""
         left = heard_chars(self.words, num_samples, info.sample_rate_hz)
         words, self.words = self.words, []
         for start, text in words:
@@ -50,7 +50,7 @@ class Answered:
         self.rows = rows_until_code(self.rows, info.num_codes(num_samples), info.ids)
 
     def timed(self, rate_hz: int) -> list[Word]:
-        """The words of an answer that is complete, and when each is said."""
+        """The words of a complete answer, with their times."""
         words, text = self._sounding(), self.transcript
         places = char_places(words, rate_hz, None if self.is_cut else self.num_samples)
         return [
@@ -59,8 +59,8 @@ class Answered:
         ]
 
     def as_history(self, text: str | None = None, *, through_text: bool) -> Reply | Text | None:
-        """As a later request tells it: by rows, or by `text` (None: the transcript); None where
-        nothing of it was heard."""
+        """As a later request carries it: its rows, or with `through_text` the `text` (None: the
+        transcript). None where nothing was heard."""
         if self.rows and not through_text:
             return Reply(self.rows)
         words = (self.transcript if text is None else text).strip()
@@ -68,8 +68,8 @@ class Answered:
 
 
 def heard_chars(words: list[tuple[int, str]], heard: int, rate_hz: int) -> int:
-    """How many characters of an answer's words were heard within `heard` samples: whole words, of
-    which half or more was."""
+    """How many characters of an answer's words were heard in the first `heard` samples; a word
+    counts if half of it was."""
     text = "".join(word for _, word in words)
     places = char_places(words, rate_hz)
     kept = start = 0
@@ -81,9 +81,9 @@ def heard_chars(words: list[tuple[int, str]], heard: int, rate_hz: int) -> int:
 
 
 def char_places(words: list[tuple[int, str]], rate_hz: int, end: int | None = None) -> list[float]:
-    """The sample at which each character of an answer's words begins, and the last one's end. Some
-    words come at a place: they are said one after the other, at the latest until the next place,
-    or until the `end` of an answer that is complete, and what time is left goes to their marks."""
+    """The sample at which each character of an answer begins, and the end of the last one. Several
+    words may come with one start: they are laid one after the other from there, up to the next
+    start, or to the `end` of a complete answer; time that is left goes to their punctuation."""
     starts = sorted({start for start, _ in words})
     ends = [*starts[1:], None if end is None else round(end - END_S * rate_hz)]
     places = [0.0]

@@ -19,11 +19,12 @@ def _kernel(offset: float) -> np.ndarray:
 
 
 KERNELS = (_kernel(0.0), _kernel(0.5))
-"""Every third sample is at a place of the input, the one after it half-way between two."""
+"""Of every two output samples the first lies on an input sample, the second half-way between
+two."""
 
 
 class Downsampler:
-    """Two samples out of three, `REACH` input samples late."""
+    """Gives two samples for every three, REACH input samples late."""
 
     def __init__(self) -> None:
         self._held = np.zeros(REACH, np.float32)

@@ -17,11 +17,11 @@ INSTALL = "pip install --no-deps pipecat-ai==1.14.0"
 WITHOUT_MELODY = f"Ends of turns are judged by words alone, which waits longer; better: {INSTALL}"
 MODEL = Path("audio", "turn", "smart_turn", "data", "smart-turn-v3.2-cpu.onnx")
 MELODY_S = 8
-"""Of the end of a turn, which is all that it hears."""
+"""Seconds at the end of a turn that it hears."""
 FFT, HOP, MELS = 400, 160, 80
 WINDOWS = 8
-"""Of which a product is made at a time: a larger one numpy gives to threads on every core, which
-keep all of them busy long after it, beside whoever else is talking."""
+"""Windows that are multiplied at a time: for larger products numpy uses threads on every core,
+which stay busy long afterwards and slow down everybody else."""
 
 
 class Melody:

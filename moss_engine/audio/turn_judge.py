@@ -31,19 +31,20 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 NUM_WEIGHTS = 1 << 18
 WORDS_BOUND = 4.0
-"""Log-odds that words alone cannot exceed."""
+"""Words alone never give log-odds beyond this."""
 _ENDINGS = ("ing", "ed", "ly", "s", "er", "est", "tion", "able", "al", "ive", "y")
 
 
 def words_of(text: str) -> list[str]:
-    """In small letters; a figure is 0."""
+    """In lower case; each figure is "0"."""
     words = re.findall(r"[a-z']+|\d+", text.lower())
     return ["0" if word.isdigit() else word for word in words]
 
 
 def traits(text: str, common: Container[str]) -> list[str]:
-    """What speaks about whether these words are all: the last one to four, the same where each
-    that is not `common` stands for those of its kind, the first ones, how many."""
+    """Features of a text by which it is judged to be complete or not: its last one to four words
+    (also with every word that is not `common` replaced by its kind), its first words, and how many
+    there are."""
     words = words_of(text)
     if not words:
         return []
@@ -64,13 +65,13 @@ def _kind(word: str) -> str:
 
 
 def weight_of(trait: str) -> int:
-    """Which weight is a trait's."""
+    """The index of a trait's weight."""
     return zlib.crc32(trait.encode()) % NUM_WEIGHTS
 
 
 class Words:
-    """`weights` float32 [NUM_WEIGHTS]; `common` words that are told apart from others of their
-    kind."""
+    """`weights` is float32 [NUM_WEIGHTS]; `common` are the words that count as themselves, others
+    by their kind."""
 
     def __init__(self, weights: np.ndarray, bias: float, common: Iterable[str]):
         self._weights = weights
@@ -78,7 +79,7 @@ class Words:
         self._common = frozenset(common)
 
     def log_odds(self, text: str) -> float:
-        """How much speaks for these words being all; far below zero where there are none."""
+        """Log-odds that these words are complete; far below zero where there are none."""
         found = [weight_of(trait) for trait in traits(text, self._common)]
         if not found:
             return -WORDS_BOUND
@@ -96,16 +97,16 @@ def load_words() -> Words:
 
 BOTH = (1.479, 0.334, 0.508, 1.07, -1.572)
 WORDS = (0.648, 0.43, 1.096, 0.455)
-"""What a unit of melody and of each thing that is `said` adds to the log-odds."""
+"""Weights of the values of `said`; BOTH has that of melody before them."""
 MELODY = (0.362, 0.897, 0.683, -0.21, -0.95, -0.107, -1.473, 1.045)
-"""And of each thing that is `sounded`."""
+"""Weights of the values of `sounded`."""
 SURE, SHORT_S = 3.0, 1.0
 LEVELS = (2.68, 0.18)
 WAITS_S = (0.19, 0.67, 0.9)
-"""Above LEVELS[i] so much silence ends a turn, below all of them the last one. All of
-`scripts.turns tune`."""
+"""A turn with log-odds above LEVELS[i] ends after WAITS_S[i] of silence, one below all levels after
+the last. Levels, waits and weights come from `scripts.turns tune`."""
 EAGERNESS = {"low": 1.6, "medium": 1.0, "auto": 1.0, "high": 0.6}
-"""Factors of the silence."""
+"""Factors of that silence."""
 
 
 def melody_of(melody: Melody, pcm: np.ndarray) -> float:
@@ -114,7 +115,7 @@ def melody_of(melody: Melody, pcm: np.ndarray) -> float:
 
 
 def log_odds(text: str | None, melody: float | None) -> float | None:
-    """The same by its words, too; None where neither is known."""
+    """The same with the turn's words, too; None where neither is known."""
     if text is None:
         return melody
     heard = said(text)
@@ -122,15 +123,17 @@ def log_odds(text: str | None, melody: float | None) -> float | None:
 
 
 def sounded(melody: float, pitch: Ending) -> tuple[float, ...]:
-    """What is weighed of sound: Smart Turn's log-odds, the same where it is sure; the pitch, the
-    same of what is short, in which it falls anyway, and how short that is; 1."""
+    """Features of a turn's sound: Smart Turn's log-odds, and their excess over SURE; the pitch,
+    twice: as it is, and times how short the turn is, as short turns fall anyway; how short it is;
+    1."""
     short = max(0.0, SHORT_S - pitch.voiced_s)
     falls = pitch.last, pitch.end
     return melody, max(melody - SURE, 0.0), *falls, *(short * one for one in falls), short, 1.0
 
 
 def said(text: str) -> tuple[float, ...]:
-    """What is weighed of words: their log-odds, the same where they want more, the mark, 1."""
+    """Features of a turn's words: their log-odds, these again where below 0, whether they end with
+    a mark, 1."""
     odds = load_words().log_odds(text)
     return odds, min(odds, 0.0), ends_with_a_mark(text), 1.0
 
@@ -140,12 +143,12 @@ def weighed(weights: tuple[float, ...], given: tuple[float, ...]) -> float:
 
 
 def ends_with_a_mark(text: str) -> bool:
-    """Which a recogniser writes behind what it takes for a sentence."""
+    """Recognisers put one after what they take for a sentence."""
     return text.rstrip(" '\"").endswith((".", "?", "!"))
 
 
 def wait_s(odds: float | None, eagerness: str = "auto") -> float:
-    """The silence that ends a turn which is over with these log-odds."""
+    """Seconds of silence that end a turn with these log-odds of being over."""
     if odds is None:
         return END_S
     place = sum(odds < level for level in LEVELS)
@@ -153,11 +156,12 @@ def wait_s(odds: float | None, eagerness: str = "auto") -> float:
 
 
 _MELODIES = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 4), "melody")
-"""So that pauses of many talkers do not take more than a core in four."""
+"""So that the pauses of many speakers take no more than a quarter of the cores."""
 
 
 class Judge:
-    """The judge of one session's pauses, whose answers are heard `later_s` after they are due."""
+    """Judges the pauses of one session. Where answers are heard `later_s` after they are due, turns
+    end so much earlier."""
 
     def __init__(self, eagerness: str = "auto", later_s: float = 0.0):
         self._eagerness = eagerness
@@ -170,7 +174,7 @@ class Judge:
 
     @property
     def longest_s(self) -> float:
-        """The silence that ends what wants more."""
+        """The silence that ends a turn which seems unfinished."""
         return WAITS_S[-1] * EAGERNESS[self._eagerness] - self._later_s
 
     def wait_s(self, text: str | None, melody: float | None) -> float:

@@ -20,15 +20,15 @@ FRAME_SAMPLES = 512
 FRAME_S = FRAME_SAMPLES / RATE_HZ
 
 LIKELY = 0.5
-"""From here on a frame is taken for speech while nobody is talking."""
+"""Speech probability from which on a frame counts as speech while nobody is talking."""
 STILL_LIKELY = 0.35
-"""While somebody is talking, so that a soft syllable does not count as a pause."""
+"""The same while somebody is talking, so that a soft syllable is no pause."""
 SURE = 0.7
-"""While the page is answering: what the microphone hears of the answer must not interrupt it."""
+"""The same while an answer is heard, so that its echo does not interrupt it."""
 
 BEGIN_S = 0.096
-"""Speech with which a turn begins. An answer falls silent for it; whether that is interrupted, its
-words say."""
+"""Speech that begins a turn. An answer falls silent for it; its words then decide whether it is an
+interruption."""
 END_S = 0.64
 """Silence that ends a turn of which no words are known: longer than the pauses inside a sentence,
 0.2 to 0.5 s."""
@@ -105,25 +105,25 @@ def _wait(turn: TurnState, probability: float, level: float) -> TurnState:
 
 
 PAUSE_MURMUR_S = 0.288
-"""After a murmur over an answer, which goes on then."""
+"""Silence after a murmur ("mhm") over an answer, after which the answer goes on."""
 _MURMURS = frozenset(
     "mhm mm mmm hm hmm hmmm mmhmm mm-hmm mhmm uh-huh uh huh uhhuh ah oh eh um er aha ha".split()
 )
 
 
 MEANT_S = 0.6
-"""Speech over an answer that is no murmur any more."""
+"""Speech over an answer that lasts so long is no murmur."""
 MEANT_WORDS = 3
-"""Words that are none, however quickly they are said."""
+"""Nor are so many words, however quickly they are said."""
 _NODS = frozenset("yeah yes yep yup ok okay right sure good great nice wow".split())
-"""Words that somebody says who listens, and never where a sentence goes on."""
+"""Words of somebody who is listening; a sentence never goes on with them."""
 _STOPS = frozenset("stop wait hold quiet silence enough nano pause cancel shut".split())
 
 
 def interrupts(text: str, spoken_s: float, *, goes_on: bool = False) -> bool:
-    """Whether words over an answer, which are no echo of it, mean to interrupt it: more of them
-    than a murmur has, or one that says so. `goes_on`: what was said before wanted more, of which a
-    word is enough."""
+    """Whether words over an answer, which are not its echo, are meant to interrupt it: more words
+    than a murmur has, or one that says so. `goes_on`: the turn before seemed unfinished, so that
+    one word is enough."""
     if is_murmur(text):
         return False
     said = re.findall(r"[a-z']+|\d+", text.lower())
@@ -132,14 +132,15 @@ def interrupts(text: str, spoken_s: float, *, goes_on: bool = False) -> bool:
 
 
 def asks_for_silence(text: str) -> bool:
-    """Whether words over an answer want it to stop, and nothing else."""
+    """Whether words over an answer ask it to stop, and nothing else."""
     said = re.findall(r"[a-z']+", text.lower())
     return len(said) <= MEANT_WORDS and not _STOPS.isdisjoint(said[:1])
 
 
 ECHO_SHARE, SENTENCE_SHARE, SENTENCE_WORDS = 0.6, 0.8, 4
-"""Of the words that were understood, so many are the answer's own in an echo: of a scrap, which the
-recogniser often mistakes; and from four words on, as who takes up an answer's words adds some."""
+"""Words over an answer are its echo if so many of them are the answer's own: ECHO_SHARE of a few,
+as the recogniser often mishears them, SENTENCE_SHARE from SENTENCE_WORDS on, as whoever quotes an
+answer adds words."""
 NUMBERS = frozenset(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
@@ -148,9 +149,9 @@ NUMBERS = frozenset(
 
 
 def is_echo(text: str, saying: str, *, loud: bool = False) -> bool:
-    """Whether words over an answer are those that it says, in its order and one behind the other;
-    all of them, where they are too `loud` for an echo. Numbers, which are heard as figures or
-    words, do not count."""
+    """Whether words over an answer are the answer's own, in its order and adjacent; all of them
+    must be if they are too `loud` for an echo. Numbers, which may be written as figures or words,
+    do not count."""
     heard, said = _words(text), _words(saying)
     matcher = SequenceMatcher(None, said, heard, autojunk=False)
     found = [block for block in matcher.get_matching_blocks() if block.size]
@@ -169,5 +170,5 @@ def _words(text: str) -> list[str]:
 
 
 def is_murmur(text: str) -> bool:
-    """Whether somebody only listens: nothing but "mhm" and the like, or no words at all."""
+    """Whether somebody only shows that they listen: "mhm" and the like, or no words at all."""
     return all(word in _MURMURS for word in re.findall(r"[a-z]+(?:-[a-z]+)?|\d+", text.lower()))

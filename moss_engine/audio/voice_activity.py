@@ -15,7 +15,7 @@ from moss_engine.api.telemetry import switch_off_telemetry
 from moss_engine.audio.turn_taking import FRAME_SAMPLES, LIKELY, RATE_HZ, STILL_LIKELY
 
 CONTEXT_SAMPLES = 64
-"""The network also sees the end of the frame before."""
+"""The network also sees so much of the frame before."""
 VOICED_FRAMES = 3  # in a row, of a syllable
 BEFORE_S, AFTER_S = 0.2, 0.25  # kept around speech, where soft consonants are
 MODEL = Path("data") / "silero_vad_16k_op15.onnx"
@@ -40,7 +40,7 @@ class Detector:
 
 
 class Listener:
-    """One microphone's way through the network."""
+    """One microphone's state in the network."""
 
     def __init__(self, detector: Detector):
         self._detector = detector
@@ -57,7 +57,7 @@ class Listener:
 
 
 def has_voice(detector: Detector, wave: np.ndarray, sample_rate_hz: int) -> bool:
-    """Whether somebody speaks in float32 [samples]; looks no further than to the first word."""
+    """Whether somebody speaks in float32 [samples]; stops looking at the first word."""
     step = sample_rate_hz / RATE_HZ
     at_rate = np.interp(np.arange(0, len(wave), step), np.arange(len(wave)), wave)
     run = 0
@@ -76,8 +76,8 @@ def _probabilities(detector: Detector, wave: np.ndarray) -> Iterator[float]:
 
 
 def spoken_part(detector: Detector, wave: np.ndarray) -> slice:
-    """Of float32 [samples] at RATE_HZ, all but what lies before the first word and behind the last
-    one, in which a recogniser finds words that nobody said. All of it where nobody speaks."""
+    """The part of float32 [samples] at RATE_HZ from the first word to the last: in silence around
+    them a recogniser finds words that nobody said. All of it where nobody speaks."""
     probabilities = enumerate(_probabilities(detector, wave))
     spoken = [at for at, probability in probabilities if probability >= STILL_LIKELY]
     if not spoken:

@@ -35,7 +35,8 @@ from moss_engine.text.processor import load_processor
 logger = logging.getLogger(__name__)
 
 CACHED_SHARE = 16
-"""On a CPU one block in so many may keep earlier turns: memory is taken as blocks are written."""
+"""On a CPU one block in so many may keep earlier turns, as every block that is written takes
+memory."""
 
 
 def build_talking_service(
@@ -60,8 +61,8 @@ def find_detector() -> Detector | None:
 def talk_over(
     below: StartableService, info: ServiceInfo, llm: Llm | None, config: EngineConfig
 ) -> TalkingService:
-    """A service that answers what is said, in front of `below`, which describes itself by `info`.
-    Raises ConfigError for a brain where the checkpoint answers by itself."""
+    """A service that answers what is said, over `below`, whose description is `info`. Raises
+    ConfigError for a brain where the checkpoint answers by itself."""
     info = replace(info, brain=llm.name if llm else None)
     modes = talking_modes(info)
     if llm and modes == info.modes:

@@ -47,8 +47,8 @@ class Speech:
 
 
 class Client:
-    """One caller of a service, from any thread; what is awaited runs on a loop in a thread of its
-    own. To be closed behind the last call."""
+    """One caller of a service, from any thread; coroutines run on an event loop in a thread of its
+    own. Close it after the last call."""
 
     def __init__(self, service: SpeechService):
         self._service = service

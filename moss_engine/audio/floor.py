@@ -21,8 +21,8 @@ UNHEARD_S = 0.6
 """Whoever speaks while no more than this was heard of an answer had not finished the turn
 before."""
 WEIGH_EVERY_S = 0.16
-"""Seconds of speech over an answer between two looks at its words; where looks are made anyway,
-those count."""
+"""Seconds of new speech over an answer after which its words are looked at, unless that is done
+anyway."""
 
 
 class Answerer(Protocol):
@@ -67,10 +67,10 @@ class Taken:
 
 
 class Floor:
-    """The floor between the person that `hearing` hears and an `answerer`. The `paused` callback of
-    `hearing` is called only for speech that is meant. `waits`: an answer can fall silent until
-    speech over it is known to be meant; otherwise somebody who goes on with an unfinished turn
-    stops it at once. `interrupts`: whether speech may stop an answer at all. Used on one event
+    """The floor between the person that `hearing` hears and an `answerer`. While it is in doubt
+    whether speech is meant, the `paused` callback of `hearing` is not told of it. `waits`: an
+    answer can fall silent until that is known; otherwise somebody who goes on with an unfinished
+    turn stops it at once. `interrupts`: whether speech may stop an answer at all. Used on one event
     loop."""
 
     def __init__(self, hearing: Hearing, answerer: Answerer, *, waits: bool):
@@ -169,8 +169,8 @@ class Floor:
         return begun
 
     def _as_said(self, begun: Taken, text: str | None) -> Taken:
-        """The floor as taken by these words: somebody who asks for silence had finished the turn
-        before, unless that was all but a sentence."""
+        """The floor as taken by these words: somebody who asks for silence does not go on with the
+        turn before, unless that seemed unfinished."""
         silences = text is not None and asks_for_silence(text) and not self.hearing.goes_on
         return replace(begun, mends=None) if silences else begun
 

@@ -15,8 +15,8 @@ from moss_engine.api.info import ServiceStats
 
 @dataclass(frozen=True)
 class Card:
-    """Who a replica is: process `pid` of the machine `host`. Replies move only between replicas of
-    one `fingerprint`."""
+    """Who a replica is: process `pid` on the machine `host`. Replies move only between replicas of
+    the same `fingerprint`."""
 
     name: str
     fingerprint: str
@@ -26,10 +26,8 @@ class Card:
 
 @dataclass(frozen=True)
 class Load:
-    """What a replica is doing, and how many replies it runs (`places`) and lets wait (`queue`).
-
-    `stats.state` is "draining" where it is to be left.
-    """
+    """How busy a replica is, and how many replies it runs (`places`) and lets wait (`queue`) at the
+    most. `stats.state` is "draining" where it is about to stop."""
 
     stats: ServiceStats
     places: int
@@ -53,16 +51,17 @@ class ReplicaLostError(Exception):
 
 
 class ReplicaAwayError(ReplicaLostError):
-    """Calls to a replica are led elsewhere: it is dead, or it is being stopped and still works."""
+    """Calls meant for a replica reach another one: it is dead, or it is being stopped and still
+    works."""
 
 
 class Remote(Protocol):
-    """A replica from afar. Every method raises ReplicaLostError."""
+    """A replica in another process. Every method raises ReplicaLostError."""
 
     def news(self, page: str) -> AsyncGenerator[Load | Parcel, None]:
-        """The replica's load, ten times a second while it changes, and at least twice, and what
-        there is of the page's replies. It ends now and then, to be asked for again; leaving it
-        stops these replies."""
+        """The replica's load, ten times a second while it changes and at least twice, and the
+        events of the page's replies. The stream ends now and then, and is to be opened again;
+        leaving it stops these replies."""
         ...
 
     async def invoke(self, method: str, *arguments: Any) -> Any:
@@ -78,8 +77,8 @@ class Fleet(Protocol):
         ...
 
     async def size(self) -> int:
-        """How many replicas there are to be, those that are still starting among them; raises
-        ReplicaLostError where nobody says so."""
+        """How many replicas there should be, including those that are still starting; raises
+        ReplicaLostError where nobody can say."""
         ...
 
     def remote(self, name: str) -> Remote: ...

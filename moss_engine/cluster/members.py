@@ -1,6 +1,5 @@
-"""The replicas as a page knows them: who is there, what they do, who is to be left, and which one
-serves a conversation: the one whose caches know it, unless it is full.
-"""
+"""The replicas as one page knows them: which there are, how busy they are, which are lost, and
+which one serves a conversation: the one that has it cached, unless it is full."""
 
 from __future__ import annotations
 
@@ -40,21 +39,22 @@ Result = TypeVar("Result")
 DISCOVER_S = 1.0
 NOTE_S = 10.0
 HANGS_S = 5.0
-"""A replica from which nothing came for so long is left: a hundred times as long as it is usually
-silent."""
+"""A replica is given up when nothing came from it for so long: a hundred times as long as it is
+usually silent."""
 LAST_ONE = 3
-"""So many times as long a replica may be silent that nobody can stand in for: on a busy machine it
-may be only slow, and its replies would have nowhere to go."""
+"""The only replica left is given up after so many times that silence: it may only be slow on a busy
+machine, and its replies would have nowhere to go."""
 NO_REPLICA = "No replica is running; try again in a moment."
 UNHEARD = Load(ServiceStats(EngineStats(*[0] * 7), "unheard", 0.0), 0, 0)
-"""Of a replica that has not told its load."""
+"""The load of a replica that has not told it yet."""
 
 
 class Member:
-    """A replica. `gone` is done, with the reason, when it is to be left, `retired` if that was
-    meant; `load` is its last one; `num_sent` counts the replies that were sent there and are open;
+    """One replica. `gone` is set, with the reason, when it is lost or leaves; `retired`: it leaves
+    on purpose. `load` is the latest; `num_sent` counts the open replies that were sent there;
     `noting` is the latest note of what listeners took, sent at `noted_s`.
-    One that is `away`, not listed any more, takes no new ones: what its watch says next tells
+
+    A replica that is `away`, which means no longer listed, gets no new replies; its own news tell
     whether it was taken out or died.
     """
 
@@ -75,14 +75,14 @@ class Member:
         self._stopping: set[asyncio.Task[None]] = set()
 
     def take(self, parcel: Parcel) -> None:
-        """News of its replies, of which those that were left are heard no more."""
+        """Events of its replies; those of replies that were left are dropped."""
         for news in parcel:
             if news.request_id in self._heard:
                 self._heard[news.request_id].put_nowait(news)
 
     async def reply(self, request: Request) -> AsyncGenerator[Event | Refusal, None]:
-        """A `Refusal`, or all events of a reply; leaving early stops it. It waits for ever where
-        the replica is gone."""
+        """A `Refusal`, or all events of a reply; leaving early stops it. Waits for ever if the
+        replica is gone."""
         name, over = request.request_id, False
         queue = self._heard[name] = asyncio.Queue()
         asked = asyncio.ensure_future(self._remote.invoke("ask", self._page, request))
@@ -119,7 +119,7 @@ class Member:
             raise ReplicaLostError(f"it took no note for {NOTE_S:g} s") from None
 
     async def call(self, method: str, *arguments: Any) -> Any:
-        """What a method of `SpeechService` gives there; raises its MossError."""
+        """The result of a method of `SpeechService` at the replica; raises its MossError."""
         answer = await self._remote.invoke("call", self._page, method, *arguments)
         if isinstance(answer, MossError):
             raise answer
@@ -132,7 +132,7 @@ class Member:
 
     @property
     def takes(self) -> bool:
-        """Whether it takes requests, be it full."""
+        """Whether it accepts requests, even if it is full."""
         return self.load.stats.ready and not (self.gone.done() or self.away)
 
     @property
@@ -147,13 +147,13 @@ class Member:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether a reply that was sent there last has to wait for a place."""
+        """Whether the reply that was sent there last has to wait for a place."""
         return self.takes and self.num_replies > self.load.places
 
 
 class Members:
-    """Follows the replicas of one fingerprint: that of the first one that was found. `run` is its
-    life; everything belongs to one event loop. `page` names who follows them."""
+    """Follows the replicas that have the fingerprint of the first one found. `run` does the work;
+    everything belongs to one event loop. `page` is the name of the page that follows them."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class Members:
         return list(self._members.values())
 
     async def run(self) -> None:
-        """Look for replicas, and leave those that are silent, until it is cancelled."""
+        """Look for replicas, and give up silent ones, until cancelled."""
         discovering = asyncio.ensure_future(self._discover())
         try:
             while True:
@@ -192,7 +192,7 @@ class Members:
             await asyncio.wait(tasks)
 
     def _hanging(self) -> list[Member]:
-        """From whom nothing came for too long."""
+        """The replicas that were silent for too long."""
         now_s = self._clock()
         silent = [member for member in self.all if now_s - member.heard_s > self._hangs_s]
         if any(member.takes for member in self.all if member not in silent):
@@ -202,10 +202,10 @@ class Members:
     def in_order(
         self, session_id: str, tried: Collection[str], *, full_too: bool = False
     ) -> list[Member]:
-        """The replicas to ask, best first, without those that were tried and, unless `full_too`,
-        the full ones.
+        """The replicas to ask, best first: without those in `tried`, and without full ones unless
+        `full_too`.
 
-        The preferred one while a reply would start there at once, else the least loaded; among
+        First the preferred one, if a reply would start there at once, else the least loaded; among
         equals the preferred one.
         """
         asked = [m for m in self.all if m.takes and m.name not in tried]
@@ -318,7 +318,7 @@ class Members:
 
 
 async def unless_gone(member: Member, work: Awaitable[Result]) -> Result:
-    """The result of `work`; ReplicaLostError as soon as the replica is to be left."""
+    """The result of `work`; raises ReplicaLostError as soon as the replica is given up."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait({task, member.gone}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,6 +1,5 @@
-"""A replica: the service of one process behind methods whose arguments and results are values, and
-what must agree between replicas that continue each other's replies.
-"""
+"""A replica: the service of one process behind methods that take and return values, and what must
+be equal in replicas that continue each other's replies."""
 
 from __future__ import annotations
 
@@ -23,12 +22,13 @@ from moss_engine.cluster.fleet import Card, Load, Parcel, Refusal
 from moss_engine.models.manifest import folders_digest
 
 FORMAT = 7
-"""Of the values that pages and replicas exchange; a change that the other side would not understand
-counts it up."""
+"""Version of the values that pages and replicas exchange; a change that the other side would not
+understand increments it."""
 
 
 def fingerprint(info: ServiceInfo, folders: list[Path]) -> str:
-    """Hexadecimal; of the format, the runtime's numbers, and the files of checkpoint and codec."""
+    """Hexadecimal digest of the format, the runtime's number format, and the files of checkpoint
+    and codec."""
     runtime = info.runtime
     known = (FORMAT, runtime.name, runtime.dtype, info.sample_rate_hz, info.samples_per_code)
     return folders_digest(folders, repr(known))[:16]
@@ -39,15 +39,16 @@ log = logging.getLogger(__name__)
 PUSH_S = 0.1
 NEWS_S = 60.0
 PAUSE_S = 0.004
-"""Between two parcels, so that those of many listeners travel together: a message costs Ray as much
-with news of one reply as with those of a hundred."""
+"""Between two parcels, so that news of many replies travel together: a message costs Ray as much
+with one reply as with a hundred."""
 PARCEL_BYTES = 800_000
 VOICE_KEPT_S = 300.0
-"""A visitor's own voice that no reply has used for so long is forgotten; its page teaches it again
-when one does."""
+"""A visitor's own voice that no reply used for so long is forgotten; the page sends it again when
+one does."""
 SIGN_OF_LIFE_S = 0.5
 ROWS_WAIT_S = 0.3
-"""Nobody hears or reads a row by itself, and a message costs more than making it."""
+"""How long rows alone wait: nobody hears or reads them, and a message costs more than making
+one."""
 CALLS = frozenset(
     {"describe", "encode", "transcribe", "transcribe_partial", "add_voice", "remove_voice"}
 )
@@ -57,7 +58,8 @@ NOT_DONE = "The recording could not be used; record it again."
 
 @dataclass
 class _Page:
-    """What a page asked for, and is to be told: rows alone wait for ROWS_WAIT_S for company."""
+    """What a page asked for, and the events that it is to get; rows alone wait ROWS_WAIT_S for
+    others."""
 
     heard_s: float = 0.0
     listening: object = None  # the latest of its streams of news, while that is open
@@ -75,7 +77,8 @@ class _Page:
             self.ready.set()
 
     def take(self) -> Parcel:
-        """Up to PARCEL_BYTES of what waits, and one event at least; nothing if that may wait."""
+        """Up to PARCEL_BYTES of the waiting events, but at least one; nothing if they may still
+        wait."""
         if not self.ready.is_set() and time.monotonic() - self.since_s < ROWS_WAIT_S:
             return []
         size = count = 0
@@ -106,8 +109,9 @@ def _num_bytes(chunk: AudioChunk) -> int:
 
 
 class ReplicaServer:
-    """`service` is started already. All methods belong to one event loop. `page` names who calls,
-    whose replies end when nothing is heard from it for `ServiceInfo.lease_s`."""
+    """The methods of a replica, over a started `service`; all belong to one event loop. `page`
+    names the caller, whose replies are stopped when nothing was heard from it for
+    `ServiceInfo.lease_s`."""
 
     def __init__(
         self,
@@ -126,7 +130,7 @@ class ReplicaServer:
         self._checking = False
 
     def ask(self, page: str, request: Request) -> None:
-        """Begin a reply: a `Refusal`, or all its events, are among the news."""
+        """Begin a reply; a `Refusal` or all its events come with the news."""
         asker, name = self._hear(page), request.request_id
         if request.session_id in self._used_s:
             self._used_s[request.session_id] = self._clock()
@@ -149,8 +153,8 @@ class ReplicaServer:
             page.streams.pop(name, None)
 
     async def news(self, page: str) -> AsyncGenerator[Load | Parcel, None]:
-        """See `Remote`; it ends after a while, for those who listen to ask again, as nobody tells
-        a replica that a page has died."""
+        """See `Remote.news`. It ends after a while and is to be opened again, as nothing tells a
+        replica that a page has died."""
         listener, before = self._hear(page), None
         this = listener.listening = object()
         looked_s = said_s = 0.0
@@ -180,7 +184,7 @@ class ReplicaServer:
 
     def note(self, page: str, taken: Mapping[str, int], stopped: Sequence[str]) -> None:
         """The page is alive; its listeners have taken so many samples of these replies in all, and
-        want no more of those."""
+        the `stopped` ones are not wanted any more."""
         asker = self._hear(page)
         for request_id, samples in taken.items():
             if request_id in asker.streams:
@@ -189,8 +193,8 @@ class ReplicaServer:
             asker.stop(request_id)
 
     async def call(self, page: str, method: str, *arguments: Any) -> Any:
-        """What a method of `SpeechService` returns that answers with one value, or the MossError
-        that it raises."""
+        """The result of a method of `SpeechService` that returns one value, or the MossError that
+        it raised."""
         assert method in CALLS, f"{method} cannot be called from afar"
         if method == "add_voice":  # it may be made although nobody waits for it any more
             self._used_s[arguments[0]] = self._clock()
@@ -215,7 +219,7 @@ class ReplicaServer:
         return found
 
     def _end_leases(self) -> None:
-        """Stop the replies of pages that are gone, and forget voices that nobody uses; comes again
+        """Stop the replies of pages that are gone and forget unused voices; schedules itself again
         while there are pages or voices."""
         now_s = self._clock()
         for name, page in list(self._pages.items()):

@@ -1,5 +1,5 @@
-"""The replies of a page: what each listener received so far, the replicas that make a reply, one
-after another where one is lost, all that are open, and what the replicas do together."""
+"""The replies of a page: what each listener has received, the replicas that make a reply one after
+another, and the work that is done for all open replies together."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from moss_engine.service.reply_stream import LocalReplyStream
 
 
 class ReplyProgress:
-    """Folds the events of one replica after another into those of one reply. Times are counted
-    from the first acceptance."""
+    """Joins the events of a reply's successive replicas into those of one reply. Times are counted
+    from its first acceptance."""
 
     def __init__(self, request_id: str, ids: SpecialIds) -> None:
         self._request_id = request_id
@@ -65,13 +65,13 @@ class ReplyProgress:
         return tuple(self._rows)
 
     def begin(self, elapsed_s: float, *, resumes: bool) -> None:
-        """The events that follow count their time from now on; with `resumes` a reply that began
-        elsewhere goes on."""
+        """The next events count their time from now; `resumes`: a reply that began elsewhere is
+        continued."""
         self._began_s, self._held_before_s, self._resumes = elapsed_s, self._held_s, resumes
 
     def not_before(self, elapsed_s: float, *, sound: bool = False) -> float:
-        """A time for what is told next: the way from replicas varies, and no time goes back. Sound
-        is another thread's, in its own order."""
+        """A time for the next event that is not before the last one: messages of replicas may take
+        longer or shorter. Sound comes from another thread and has its own order."""
         self._latest_s[sound] = max(elapsed_s, self._latest_s[sound])
         return self._latest_s[sound]
 
@@ -80,7 +80,7 @@ class ReplyProgress:
         return Progress(self.rows, codes, sent, self._num_chars, num_taken, self._state)
 
     def take(self, event: Event) -> Event | None:
-        """The event as the listener is told it; None for what it knows."""
+        """The event as the listener gets it; None where that knows it already."""
         if isinstance(event, Accepted):
             return None if self._resumes else replace(event, request_id=self._request_id)
         if isinstance(event, Started) and self._resumes:
@@ -110,7 +110,7 @@ class ReplyProgress:
 log = logging.getLogger(__name__)
 
 MAX_DEATHS = 3
-"""A reply whose replicas die one after another may be what kills them."""
+"""After so many deaths of replicas a reply is given up: it may be what kills them."""
 BETWEEN_TRIES_S = 0.5
 
 Prepare = Callable[[Request, Member, bool], Awaitable[Request]]
@@ -118,11 +118,11 @@ News = AsyncGenerator[Event | Refusal, None]
 
 
 class ClusterReply(OpenReply):
-    """A reply on its way from replicas to its listener. `place` begins it, `run` is the rest of its
-    life, both on the cluster's event loop.
+    """A reply on its way from replicas to its listener. `place` finds its first replica, `run` does
+    the rest; both run on the cluster's event loop.
 
-    `member` is where it is made now, under the name `sent_id`, and
-    `noted_samples` what it knows the listener to have taken.
+    `member` makes it now, under the name `sent_id`, and knows that the listener has taken
+    `noted_samples`.
     """
 
     def __init__(self, request: Request, stream: LocalReplyStream, replies: Replies):
@@ -159,8 +159,8 @@ class ClusterReply(OpenReply):
         return self._course.rows
 
     async def place(self) -> None:
-        """Have a replica accept the request, or what is left of it; raises a MossError, with
-        nothing begun, if none does."""
+        """Have a replica accept the request, or the rest of it; raises a MossError, with nothing
+        begun, if none does."""
         tried: set[str] = set()
         refusal: MossError | None = None
         session_id, goes_on = self.request.session_id, self.num_resumes > 0
@@ -252,7 +252,8 @@ class ClusterReply(OpenReply):
             self._deliver(event)
 
     async def _resume(self) -> None:
-        """Place what is left of the reply, as soon as a replica takes it; or it was stopped."""
+        """Place the rest of the reply as soon as a replica takes it, unless it is stopped
+        before."""
         self.num_resumes += 1
         self._replies.num_resumes += 1
         if self._num_deaths > MAX_DEATHS:
@@ -307,12 +308,13 @@ SIGN_OF_LIFE_S = 1.0
 
 
 class Replies:
-    """Belongs to the cluster's event loop; `run` is its life.
+    """All open replies of the page. Belongs to the cluster's event loop, on which `run` does the
+    work.
 
-    `num_placed`, `num_preferred` and `num_resumes` count replies that were accepted, those of them
-    by the replica that knows their conversation, and how often one went on elsewhere. `prepare`
-    writes a request as a replica knows it, which is to learn its own voice again where the last
-    argument says so; `patience_s` is how long a reply that lost its replica waits for another.
+    `num_placed` replies were accepted, `num_preferred` of them by the replica that has their
+    conversation cached; `num_resumes` times one was continued by another replica. `prepare` gives a
+    request the name that its own voice has at a replica, and sends the voice there again if the
+    last argument says so; a reply that lost its replica waits for another for `patience_s`.
     """
 
     def __init__(self, members: Members, prepare: Prepare, info: ServiceInfo, patience_s: float):
@@ -358,7 +360,7 @@ class Replies:
             await asyncio.wait(self._tasks, timeout=1.0)
 
     async def run(self) -> None:
-        """Tell replicas what listeners took, and stop replies that nobody listens to."""
+        """Tell replicas what listeners have taken, and stop replies that nobody listens to."""
         while True:
             await asyncio.sleep(TICK_S)
             now_s = time.monotonic()
@@ -381,7 +383,7 @@ class Replies:
                 self._start(self._send(reply.member, {}, (reply.sent_id,)))
 
     def _note(self, member: Member, now_s: float) -> None:
-        """Unless the last note is still on its way."""
+        """Send a note, unless the last one is still on its way."""
         if member.noting is not None and not member.noting.done():
             return
         taken = {}
@@ -407,7 +409,7 @@ class Replies:
 
 
 def scaled_info(info: ServiceInfo, num_replicas: int) -> ServiceInfo:
-    """The info of one replica with the limits of so many."""
+    """The info of one replica, with the limits of so many together."""
     return replace(
         info,
         max_sessions=info.max_sessions * num_replicas,
@@ -417,7 +419,7 @@ def scaled_info(info: ServiceInfo, num_replicas: int) -> ServiceInfo:
 
 
 def total_stats(members: Members, replies: Replies) -> ServiceStats:
-    """Sums over the replicas, as of their last push."""
+    """Sums over the replicas, as each reported last."""
     stats = [member.load.stats for member in members.all]
     names = EngineStats.__dataclass_fields__
     engine = EngineStats(*(sum(getattr(one.engine, name) for one in stats) for name in names))

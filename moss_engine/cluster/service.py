@@ -31,8 +31,9 @@ START_S = 600.0
 class ClusterService:
     """Used on any number of event loops. `start` it before use and `close` it afterwards.
 
-    `fleet` belongs to the loop of a thread of its own, where everything happens. A replica that
-    says nothing for `hangs_s` is left, and a reply without a replica waits `patience_s` for one.
+    Everything happens on the event loop of a thread of its own, to which `fleet` belongs. A replica
+    that is silent for `hangs_s` is given up; a reply without a replica waits for one for
+    `patience_s`.
     """
 
     def __init__(
@@ -175,7 +176,7 @@ class ClusterService:
         )
 
     async def _at_one(self, session_id: str, work: Callable[[Member], Awaitable[Result]]) -> Result:
-        """What one replica does; another one's turn when it is lost."""
+        """The result of `work` at one replica, or at another if that one is lost."""
         tried: set[str] = set()
         while order := self._members.in_order(session_id, tried, full_too=True):
             tried.add(order[0].name)

@@ -22,7 +22,7 @@ MAX_RECORDINGS = 256
 
 @dataclass
 class _Recording:
-    """`names` are those that replicas gave the voice, by replica."""
+    """`names` are the voice's names, by replica."""
 
     name: str
     sound: Sound
@@ -30,7 +30,7 @@ class _Recording:
 
 
 class OwnVoices:
-    """By session, one each; the oldest are forgotten when there are many."""
+    """One own voice for each session; when there are many, the oldest are forgotten."""
 
     def __init__(self) -> None:
         self._recordings: OrderedDict[str, _Recording] = OrderedDict()
@@ -56,8 +56,8 @@ class OwnVoices:
         return list(recording.names) if recording else []
 
     async def prepare(self, request: Request, member: Member, teaches: bool = False) -> Request:
-        """The request with the voice's name at this replica, which learns it if need be; with
-        `teaches` in any case."""
+        """The request with the voice's name at this replica, which is sent the voice if it does not
+        know it, or if `teaches`."""
         recording = self._recordings.get(request.session_id)
         if recording is None or request.voice != recording.name:
             return request

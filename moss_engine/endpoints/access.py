@@ -19,23 +19,23 @@ from moss_engine.api.errors import ConfigError
 from moss_engine.endpoints.errors import ApiError
 
 SUBPROTOCOL = "openai-insecure-api-key."
-"""How a browser, which can send no header, brings its key to a WebSocket; the name is OpenAI's."""
+"""How a browser, which can set no headers on a WebSocket, sends its key; the name is OpenAI's."""
 MINUTE_S = 60.0
 MAX_CONNECTIONS = 128
-"""Realtime connections of one caller: each is a file handle, and everybody needs some."""
+"""Realtime connections of one caller: each takes a file handle, of which everybody needs some."""
 MIN_KEY_CHARS = 16
 ISSUED = "ek_"
-"""How short-lived keys begin."""
+"""Prefix of short-lived keys."""
 MAX_ISSUED = 1024
 MAX_HELD = 32 << 20
-"""Characters of events that wait on all realtime connections of a caller."""
+"""Characters of events that may wait on all realtime connections of a caller together."""
 SHAPE = "NAME KEY [places=N] [per_minute=N]"
 
 
 @dataclass(eq=False)
 class Caller:
-    """Who a key belongs to, what it allows, and what of that is in use: `places` replies at a time
-    and `per_minute` calls a minute; None: as the service has."""
+    """The owner of a key, what the key allows, and what of that is in use: `places` replies at a
+    time and `per_minute` calls a minute; None: no limit but the service's."""
 
     name: str
     places: int | None = None
@@ -85,12 +85,12 @@ class Caller:
 
 
 Keys = tuple[tuple[bytes, Caller], ...]
-"""Digests of keys, and whose they are."""
+"""Digests of keys, and their owners."""
 
 
 @dataclass(frozen=True)
 class Issued:
-    """A short-lived key's owner, and the settings of its sessions, until a time."""
+    """A short-lived key: its owner and the settings of its sessions, until a time."""
 
     caller: Caller
     settings: dict[str, Any]
@@ -98,8 +98,8 @@ class Issued:
 
 
 class Access:
-    """`keys` of the operator; without any, everybody may call if `open_to_all`, that is if only
-    this machine can reach the service, and nobody otherwise."""
+    """`keys` are the operator's. Without any, everybody may call if `open_to_all`, which means that
+    only this machine can reach the service; otherwise nobody may."""
 
     def __init__(self, keys: Keys = (), *, open_to_all: bool = False):
         self._callers = dict(keys)
@@ -150,8 +150,8 @@ class Access:
         return key, ends_s
 
     def of_realtime(self, scope: dict[str, Any]) -> tuple[Caller, dict[str, Any]]:
-        """Who opens a realtime session, and with which settings; a short-lived key opens one from
-        any page, since whoever may call asked for it. Raises ApiError."""
+        """Who opens a realtime session, and with which settings. A short-lived key works from any
+        web page, as somebody with a key asked for it. Raises ApiError."""
         key = _key_in(Headers(scope=scope))
         if not key.startswith(ISSUED):
             return self.caller(scope), {}
@@ -169,7 +169,7 @@ def _later(sentence: str, code: str, wait_s: int) -> ApiError:
 
 
 def digest_of(key: str) -> bytes:
-    """What is known of a key; how long it takes to look it up tells nothing of the key."""
+    """Keys are looked up by this digest, so that the time it takes tells nothing of a key."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
@@ -227,7 +227,7 @@ def _key_in(headers: Headers) -> str:
 
 
 def _refuse_other_origins(headers: Headers) -> None:
-    """A web page elsewhere must not use the visitor's own machine."""
+    """A web page elsewhere must not use a service that trusts this machine."""
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
         raise ApiError(

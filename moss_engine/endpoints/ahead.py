@@ -1,5 +1,5 @@
-"""The answer that is begun while it is not sure yet that the question is over: nothing is told of
-it before the same is asked for, and if it never is, it leaves no trace."""
+"""An answer that is begun before it is certain that its question is over: nothing of it is sent
+before the same question is really asked, and otherwise it leaves no trace."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from moss_engine.endpoints.figures import Figures
 
 
 class Begun(ReplyWrapper):
-    """A reply whose events are kept until somebody listens; asked for at `begun_s` and accepted at
-    `accepted_s`, of the monotonic clock."""
+    """A reply whose events are kept until somebody listens. It was asked for at `begun_s` and
+    accepted at `accepted_s` of the monotonic clock."""
 
     def __init__(self, reply: ReplyStream, begun_s: float):
         super().__init__(reply)
@@ -31,7 +31,7 @@ class Begun(ReplyWrapper):
 
     @property
     def worked_s(self) -> float:
-        """Of work up to its latest samples, or until now where there are none."""
+        """Seconds of work up to its latest samples, or until now where there are none."""
         timeline = self._timeline
         if timeline.last_pcm_s is None:
             return time.monotonic() - self.begun_s
@@ -71,7 +71,7 @@ class Begun(ReplyWrapper):
 
 
 class Ahead:
-    """Of one conversation; used on one event loop."""
+    """The answer that is begun early, of one conversation; used on one event loop."""
 
     def __init__(self, service: SpeechService, figures: Figures):
         self._service = service
@@ -82,17 +82,17 @@ class Ahead:
 
     @property
     def seed(self) -> int | None:
-        """Of the answer that was begun."""
+        """The seed of the answer that was begun."""
         return None if self._request is None else self._request.sampling.seed
 
     def begin(self, request: Request) -> None:
-        """Begin its answer, unless somebody waits for a place or has no sound in store."""
+        """Begin the answer, unless somebody waits for a place or is short of sound."""
         self.drop()
         self._request, self._begun = request, asyncio.ensure_future(self._begin(request))
 
     async def take(self, request: Request) -> Begun | None:
-        """The answer that was begun to this question; None where there is none, and then it has
-        given up its place."""
+        """The answer that was begun to this question. None where there is none; an answer to
+        another question is stopped first, so that its place is free."""
         begun, asked = self._begun, self._request
         if begun is not None and asked is not None and _is_same(request, asked):
             try:
@@ -110,7 +110,7 @@ class Ahead:
         return None
 
     def drop(self) -> None:
-        """As if it had never been."""
+        """Stop the answer that was begun, if any."""
         begun, self._request, self._begun = self._begun, None, None
         if begun is not None:
             thrown = asyncio.ensure_future(self._throw(begun))
@@ -118,7 +118,7 @@ class Ahead:
             thrown.add_done_callback(self._thrown.discard)
 
     async def close(self) -> None:
-        """Nothing more is asked for."""
+        """Stop what was begun; nothing more is asked for."""
         self.drop()
         await asyncio.gather(*self._thrown)
 
@@ -146,7 +146,7 @@ class Ahead:
 
 
 def _is_same(one: Request, other: Request) -> bool:
-    """But for their names."""
+    """Apart from their ids."""
     return replace(one, request_id="", session_id="") == replace(
         other, request_id="", session_id=""
     )

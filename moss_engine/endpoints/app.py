@@ -36,10 +36,9 @@ CALLS = "/v1/realtime/calls"
 
 
 def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = ()) -> Starlette:
-    """Answers everything under /v1/, and /metrics; what is not there is refused in OpenAI's
-    shape, too. `tool`: also /mcp, which raises as `open_tool` does. Pages of `origins` may call and
-    read the answers.
-    """
+    """Everything under /v1/, and /metrics; unknown paths are refused in OpenAI's shape, too.
+    `tool`: also /mcp, which raises as `open_tool` does. Web pages of `origins` may call and read
+    the answers."""
     here = {
         "id": server.model, "object": "model", "created": int(time.time()),
         "owned_by": "moss-speech-live",
@@ -137,8 +136,8 @@ def _route(
     kind: type[Body] | None = None,
     limit: int = MAX_JSON_BYTES,
 ) -> Route:
-    """For those who may call: `endpoint` answers them by a body of a `kind`, JSON of `limit` bytes
-    at most, or else by the request."""
+    """A route for callers with access. `endpoint` gets the body as a `kind`, from JSON of at most
+    `limit` bytes, or without a `kind` the request."""
 
     async def answer(request: Request) -> Response:
         caller = server.access.caller(request.scope)  # type: ignore[arg-type]

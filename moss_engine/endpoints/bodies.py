@@ -29,17 +29,16 @@ from moss_engine.endpoints.errors import ApiError, of_validation
 
 MAX_JSON_BYTES = 256 * 1024
 MAX_SOUND_BYTES = 16 * 1024 * 1024
-"""Of a body that may hold recordings."""
+"""Largest body that may hold recordings."""
 MAX_FIELD_BYTES = 512 * 1024
-"""Of a form."""
+"""Largest field of a form."""
 BODY_S = 30.0
 MAX_VALUES = 20_000
-"""Objects, lists and their values in a body: each costs far more time and memory than its
-bytes."""
+"""Objects, lists and their values in a body: each costs far more time and memory than its bytes."""
 PIECE_BYTES = 16 * 1024
 AT_ONCE_BYTES = 16 * 1024
 FORM_PIECE_BYTES = 64 * 1024
-"""Read in a round of the event loop."""
+"""Bytes of a form that are parsed in one round of the event loop."""
 _READING = ThreadPoolExecutor(1, "bodies")
 _ROUNDS = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]()
 
@@ -51,7 +50,7 @@ class Body(BaseModel):
 
 
 class OpenBody(Body):
-    """As `Body`, but fields that nobody declared are taken; `without_effect` names them."""
+    """As `Body`, but undeclared fields are accepted; `without_effect` names them."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -60,7 +59,7 @@ MAX_NAMED, MAX_NAME_CHARS = 16, 60
 
 
 def without_effect(body: Any) -> list[str]:
-    """The fields of a body, and inside of it, that were taken but change nothing; printable."""
+    """Fields of a body, nested ones included, that were accepted but change nothing; printable."""
     found = dict.fromkeys(_undeclared(body, ""))
     return [
         re.sub(r"[^\w.\[\]-]", "?", name, flags=re.ASCII) or "?" for name in list(found)[:MAX_NAMED]
@@ -88,12 +87,13 @@ def _understood(language: str) -> str:
 
 
 Language = Annotated[str, AfterValidator(_understood)]
-"""Of what is said in a recording."""
+"""The language spoken in a recording."""
 
 
 MOST_ROWS = int(BY_NAME["max_rows"].high)
 Rows = Annotated[int, Field(ge=1), AfterValidator(lambda rows: min(rows, MOST_ROWS))]
-"""How long an answer may get; programs ask for as many as OpenAI's largest models write."""
+"""The longest answer; programs ask for as much as OpenAI's largest models write, which is taken as
+our limit."""
 
 
 def _seed(seed: int) -> int | None:
@@ -101,18 +101,19 @@ def _seed(seed: int) -> int | None:
 
 
 Seed = Annotated[int, Field(ge=-MAX_SEED - 1, le=MAX_SEED), AfterValidator(_seed)]
-"""OpenAI's may be negative; with -1 llama.cpp and vLLM mean a new one."""
+"""OpenAI's seeds may be negative; -1 asks llama.cpp and vLLM for a new one."""
 Voice = Annotated[
     str, BeforeValidator(lambda said: said.get("id") if isinstance(said, dict) else said)
 ]
-"""By its name, or as the object by which OpenAI names a voice that was made."""
+"""A voice's name, or the object by which OpenAI names a voice that was made."""
 Kind = TypeVar("Kind", bound=BaseModel)
 Result = TypeVar("Result")
 
 
 def told_by(key: str, usual: str | None = None) -> Discriminator:
-    """Of a union of members tagged `<NAME>`: by the value of the field `key`, or the `usual` one; a
-    string is `<text>` and a list is `<parts>`. An object without that field is `<no KEY>`."""
+    """Discriminator of a union whose members are tagged `<NAME>`, where NAME is the value of the
+    field `key`, or `usual` where that is missing. A string is tagged `<text>`, a list `<parts>`,
+    and an object without the field `<no KEY>`."""
 
     def kind_of(value: Any) -> str | None:
         if isinstance(value, str | list):
@@ -126,11 +127,11 @@ def told_by(key: str, usual: str | None = None) -> Discriminator:
 
 
 MAX_PARTS = 16
-"""Of a message."""
+"""Parts of a message."""
 
 
 class TextPart(OpenBody):
-    """By its names in chat completions, and of what is asked and answered elsewhere."""
+    """Text, under the type names of chat completions and of responses."""
 
     type: Literal["text", "input_text", "output_text"]
     text: str
@@ -144,13 +145,13 @@ Words = Annotated[
 
 
 def joined(words: str | list[TextPart]) -> str:
-    """Text, or text parts, as one text."""
+    """A text, or the texts of parts, as one text."""
     return words if isinstance(words, str) else "\n".join(part.text for part in words)
 
 
 async def read_body(request: Request, limit: int, *, is_json: bool = False) -> bytearray:
-    """All of it; raises ApiError for one that is too large (413) or comes too slowly (408), and for
-    JSON whose beginning holds too many values, before the rest has come."""
+    """All of it. Raises ApiError if it is too large (413) or comes too slowly (408), and for JSON
+    whose beginning already holds too many values, without reading the rest."""
     too_large = ApiError(
         413, f"The body is larger than {limit // 1024:,} kB; send less at a time.", "body_too_large"
     )
@@ -198,8 +199,8 @@ async def read_json(request: Request, kind: type[Kind], limit: int = MAX_JSON_BY
 
 
 async def read_form(request: Request, limit: int, refusal: ApiError, *, max_files: int) -> FormData:
-    """The fields and files of a form; raises `refusal` for what is none. It stays in memory, as the
-    body does: a disk may be full."""
+    """The fields and files of a form; raises `refusal` if it is none. They stay in memory, like the
+    body, as a disk may be full."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise refusal
     body = await read_body(request, limit)
@@ -221,8 +222,8 @@ async def read_form(request: Request, limit: int, refusal: ApiError, *, max_file
 
 
 async def beside_if_large(work: Callable[..., Result], said: Any, *given: Any) -> Result:
-    """`work(said, *given)`: beside the event loop where that takes milliseconds, one after the
-    other, since with many threads all wait for Python's lock."""
+    """`work(said, *given)`. Large input, which takes milliseconds, is handled in a thread, one at a
+    time, as several would only wait for Python's lock."""
     if len(said) <= AT_ONCE_BYTES:
         return work(said, *given)
     return await asyncio.get_running_loop().run_in_executor(_READING, work, said, *given)
@@ -238,9 +239,9 @@ def parse(body: bytes | bytearray | str, kind: type[Kind]) -> Kind:
 
 
 def check_size(body: bytes | bytearray | str) -> None:
-    """Raise ApiError (413) for JSON of more than MAX_VALUES, before anything is made of it: by the
-    signs that begin or part values, wherever they stand. Piece by piece, since Python's other
-    threads wait meanwhile."""
+    """Raise ApiError (413) for JSON of more than MAX_VALUES values, before it is parsed: counts the
+    characters that begin or separate values, wherever they stand. It goes piece by piece, as
+    Python's other threads wait meanwhile."""
     signs = ",[{" if isinstance(body, str) else (b",", b"[", b"{")
     num_values = 0
     for begin in range(0, len(body), PIECE_BYTES):
@@ -254,7 +255,7 @@ def check_size(body: bytes | bytearray | str) -> None:
 
 
 def parse_value(value: Any, kind: type[Kind]) -> Kind:
-    """The same for what was JSON already."""
+    """The same for JSON that is parsed already."""
     try:
         return kind.model_validate(value)
     except ValidationError as error:

@@ -56,7 +56,7 @@ MAX_MESSAGES = 512
 
 
 class Recording(OpenBody):
-    """`data` is base64 of a sound file, whose kind is told by its first bytes."""
+    """`data` is base64 of a sound file, whose format is found out from its first bytes."""
 
     data: str
     format: Literal["wav", "mp3", "flac", "ogg", "opus", "aiff"] = "wav"
@@ -87,7 +87,7 @@ class UserMessage(OpenBody):
 
 
 class EarlierAudio(OpenBody):
-    """As it was sent; only the id is read."""
+    """An answer's audio as it was sent; only the id is read."""
 
     id: str
     data: str | None = None
@@ -107,7 +107,7 @@ class EarlierCall(OpenBody):
 
 
 class AssistantMessage(OpenBody):
-    """An earlier answer: its words, the id of its sound, or the functions that it called."""
+    """An earlier answer: its words, the id of its audio, or the functions that it called."""
 
     role: Literal["assistant"]
     content: Words | None = None
@@ -119,7 +119,7 @@ class AssistantMessage(OpenBody):
 
 
 class ToolMessage(OpenBody):
-    """What came back from a function."""
+    """The result of a function."""
 
     role: Literal["tool"]
     tool_call_id: Annotated[str, Field(min_length=1)]
@@ -150,9 +150,8 @@ class ResponseFormat(OpenBody):
 
 
 class AnswerBody(OpenBody):
-    """What chat completions and responses ask for alike, in OpenAI's fields, of which those that
-    are not here are taken without effect, except where the answer would be none to what was
-    asked."""
+    """Fields that chat completions and responses have in common. Those of OpenAI's that are not
+    declared are accepted without effect, unless ignoring them would make the answer wrong."""
 
     model: str
     stream: bool | None = None
@@ -167,12 +166,13 @@ class AnswerBody(OpenBody):
 
 
 def _unless_all(max_tokens: Any) -> Any:
-    """LM Studio's examples write -1 for no limit."""
+    """LM Studio's examples send -1 for no limit."""
     return None if max_tokens == -1 else max_tokens
 
 
 class ChatBody(AnswerBody):
-    """`mode` is ours: one of the checkpoint's modes, instead of the one that the modalities say."""
+    """`mode` is our own: one of the checkpoint's modes, in place of the one that follows from the
+    modalities."""
 
     messages: Annotated[list[AnyMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
     modalities: Annotated[tuple[Literal["text", "audio"], ...], Field(min_length=1)] | None = None
@@ -201,7 +201,7 @@ Value = dict[str, Any]
 
 
 class Answer:
-    """Chunks as server-sent events, or one whole completion."""
+    """Makes chunks, as server-sent events, or one whole completion."""
 
     def __init__(self, server: Server, memory: Memory, body: ChatBody):
         self.usage = Usage(server.info.ids)
@@ -262,7 +262,8 @@ class Answer:
         return b"".join([*parts, b"data: [DONE]\n\n"])
 
     def _spoken(self, **audio: Any) -> Value | None:
-        """The id comes once, since clients join the strings of a stream's parts."""
+        """The audio field of a delta; the id is sent once, as clients concatenate strings of a
+        stream."""
         if not self._body.speaks:
             return None
         untold, self._untold = self._untold, {}
@@ -293,7 +294,7 @@ class Answer:
         return {**message, "content": None, "audio": audio}
 
     def _usage(self) -> Value:
-        """Rows by their channel."""
+        """Rows by channel, as OpenAI counts tokens."""
         usage = self.usage
         return {
             "prompt_tokens": usage.prompt,
@@ -305,7 +306,8 @@ class Answer:
 
 
 MAX_HEARD_S = 600.0
-"""Of recordings in one call: small files hold hours of silence, and every second is listened to."""
+"""Sound of all recordings in one call: small files may hold hours of silence, and every second is
+processed."""
 
 
 async def complete(server: Server, memory: Memory, body: ChatBody, caller: Caller) -> Streamed:
@@ -338,8 +340,9 @@ async def complete(server: Server, memory: Memory, body: ChatBody, caller: Calle
 def heeded(
     body: AnswerBody, mode: Mode, messages: list[Message], ignored: list[str], system: str
 ) -> tuple[Message, ...]:
-    """The messages that a mode takes; what of the body has no effect in it is `ignored`, a system
-    turn by that name. Raises TextEmptyError where nothing is left to answer."""
+    """The messages that the mode can use. Fields that have no effect in it are added to `ignored`;
+    so is a system turn, under the name `system`. Raises TextEmptyError where nothing is left to
+    answer."""
     if mode.through_text and not body.speaks:  # nothing is sampled here
         given = (name for name in SAMPLED if name in type(body).model_fields)
         ignored += [name for name in given if getattr(body, name) is not None]
@@ -354,7 +357,7 @@ def heeded(
 async def _conversation(
     server: Server, memory: Memory, mode: Mode, body: ChatBody
 ) -> list[Message]:
-    """The messages, those of the system as one. Raises ApiError or a MossError."""
+    """The messages, with those of the system joined into one. Raises ApiError or a MossError."""
     system: list[str] = []
     messages: list[Message] = []
     heard_s = 0.0
@@ -397,7 +400,8 @@ def _check_audio(server: Server, body: ChatBody) -> None:
 
 
 async def _messages(server: Server, memory: Memory, mode: Mode, said: object) -> list[Message]:
-    """A message of the body; one of several recordings, or of text beside them, is several."""
+    """The messages for one of the body: one with several recordings, or text beside them, becomes
+    several."""
     if isinstance(said, UserMessage):
         return [Message("user", content) for content in await _asked(server, said)]
     if isinstance(said, AssistantMessage):

@@ -14,9 +14,9 @@ from starlette.responses import JSONResponse
 from moss_engine.api.errors import BusyError, MossError
 
 RETRY_S = 2
-"""After so long, a service whose places were taken may be asked again."""
+"""When all places are taken, programs are told to ask again after so long."""
 MAX_NAME_CHARS = 120
-"""Of a field's name that is told; one that nobody declared may be as long as the body."""
+"""Longest field name that is repeated; an undeclared one may be as long as the body."""
 FIELDS = {
     "voice": "voice",
     "speed": "speed",
@@ -56,8 +56,8 @@ class ApiError(Exception):
 
 
 def of_moss(error: MossError | ApiError, param: str | None = None) -> ApiError:
-    """A refusal of the service, or one that is told already; `param` is the field that the input
-    came in. OpenAI's clients take 400 for what was sent wrongly."""
+    """A refusal of the service as programs get it; `param` is the field that the input came in.
+    OpenAI's clients expect 400 for wrong input."""
     if isinstance(error, ApiError):
         return error
     status = 400 if error.http_status == 422 else error.http_status
@@ -88,14 +88,14 @@ SENTENCES = {
     "string_pattern_mismatch": ("{param} must match {pattern}; change it.", "invalid_value"),
     "literal_error": ("{param} is {given}; send {expected}.", "invalid_value"),
 }
-"""By pydantic's name of what is wrong; its limits are put in."""
+"""By pydantic's error type: a sentence, into which its limits are put, and a code."""
 KINDS = {
     "model_type": "an object",
     "dict_type": "an object",
     "list_type": "an array",
     "tuple_type": "an array",
 }
-"""By the same names, what JSON has to have there."""
+"""By pydantic's error type: what the JSON must have there."""
 
 
 def of_validation(error: ValidationError) -> ApiError:
@@ -133,7 +133,7 @@ def of_detail(found: Any) -> ApiError:
 
 
 def _given(value: Any) -> str:
-    """What was sent, shortly."""
+    """The value that was sent, shortened."""
     return repr(value[:40]) if isinstance(value, str) else json.dumps(value, default=str)[:40]
 
 

@@ -1,5 +1,5 @@
-"""Figures for Prometheus, folded from the same events as those of the page; a cluster's out of the
-page's last look at its replicas."""
+"""Figures for Prometheus, from the same events as those of the page; of a cluster, as the page
+knows its replicas."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FACTORS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2
 LATENESS_S = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 PREFIX = "moss_speech"
 IN_STORE_S = 0.3
-"""Sound that a listener has left when others may take time for what nobody waits for."""
+"""Sound that every listener has left before time is spent on answers that nobody waits for yet."""
 
 
 class Figures:
@@ -134,8 +134,8 @@ class Figures:
         return generate_latest(self.registry)
 
     def take(self, cluster: ClusterStats | None) -> None:
-        """A cluster's values of this moment; replicas that are gone are told no more, and nothing
-        is where there is no cluster."""
+        """Set the gauges of a cluster; replicas that are gone are removed, and without a cluster
+        nothing is told."""
         if cluster is None:
             return
         for gauge in (self.replica_replies, self.replica_places, self.replica_blocks):
@@ -150,7 +150,7 @@ class Figures:
             told.set(getattr(cluster, f"num_{what}"))
 
     def all_in_store(self) -> bool:
-        """Whether every listener has IN_STORE_S of sound that was not played yet."""
+        """Whether every listener has at least IN_STORE_S of sound left."""
         until_s = time.monotonic() + IN_STORE_S
         return all(reply.plays_until_s >= until_s for reply in tuple(self.heard))
 
@@ -159,7 +159,7 @@ class Figures:
 
 
 class WatchedReply(ReplyWrapper):
-    """A reply whose events are folded when its listener takes them."""
+    """A reply whose events are counted when its listener takes them."""
 
     def __init__(self, reply: ReplyStream, figures: Figures):
         super().__init__(reply)
@@ -210,9 +210,9 @@ class WatchedReply(ReplyWrapper):
 
 
 class WatchedService(ServiceWrapper):
-    """Another service, and the figures of what it does.
+    """Another service, whose replies are counted.
 
-    `counts_refusals`: of `submit`, for callers that do not count what they refuse themselves.
+    `counts_refusals`: also count what `submit` refuses; off for callers that do so themselves.
     """
 
     def __init__(self, service: SpeechService, figures: Figures, *, counts_refusals: bool = True):

@@ -1,5 +1,5 @@
-"""Functions that a chat server may call: as programs offer them, in either of OpenAI's shapes, what
-was called and came back, and as a request takes them."""
+"""Functions that the chat server may call: as programs offer them, in both of OpenAI's shapes,
+their calls and results, and as a request takes them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from moss_engine.endpoints.errors import ApiError
 MAX_TOOLS = 128
 MAX_CALLS = 64
 MAX_TOOL_CHARS = 256 * 1024
-"""Of all functions that are offered, and of what comes back from one."""
+"""Longest description of all functions together, and longest result of one."""
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 
 
 ItemName = Annotated[str, Field(min_length=1, max_length=512)]
-"""Of what a conversation holds, as a program calls it."""
+"""A program's name for an item of a conversation."""
 
 
 class Function(OpenBody):
@@ -34,7 +34,8 @@ class Function(OpenBody):
 
 
 class OfFunctions(OpenBody):
-    """The only kind of tool. It is looked at before all that others may not have."""
+    """The only kind of tool. As a base class its field is checked first, before others that a
+    different kind of tool lacks."""
 
     type: Literal["function"]
 
@@ -78,7 +79,7 @@ Returned = Annotated[Words, AfterValidator(_within_limit)]
 
 
 class CallItem(OpenBody):
-    """A function that was called, as responses and realtime sessions tell it."""
+    """A call of a function, as in responses and realtime sessions."""
 
     id: ItemName | None = None
     type: Literal["function_call"]
@@ -92,7 +93,7 @@ class CallItem(OpenBody):
 
 
 class OutputItem(OpenBody):
-    """What came back from a function."""
+    """The result of a function."""
 
     id: ItemName | None = None
     type: Literal["function_call_output"]
@@ -101,7 +102,7 @@ class OutputItem(OpenBody):
 
 
 def add_call(messages: list[Message], call: ToolCall) -> None:
-    """It is part of the answer before it, or of one without words."""
+    """Add a call to the answer before it, or to a new one without words."""
     if not messages or messages[-1].role != "assistant":
         messages.append(Message("assistant", Text("")))
     messages[-1] = replace(messages[-1], calls=(*messages[-1].calls, call))

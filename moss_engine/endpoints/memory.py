@@ -1,4 +1,4 @@
-"""Earlier answers by the id that programs name them by, exactly as they were sampled."""
+"""Earlier answers, exactly as they were sampled, by the id that programs know them by."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Earlier:
     words: str
 
     def content(self, mode: Mode) -> Content:
-        """As a mode takes it in its history."""
+        """As a mode takes it as history."""
         return Text(self.words) if mode.through_text else Reply(self.rows)
 
 

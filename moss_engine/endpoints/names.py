@@ -1,5 +1,5 @@
-"""The names that programs have built in, OpenAI's own among them, and what of here each stands
-for."""
+"""Names that programs have built in, such as OpenAI's own, and which model or voice here each
+stands for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from moss_engine.api.errors import ConfigError
 OPENAI_MODEL = re.compile(
     r"(?:tts-1|whisper-1|gpt-(?:realtime|audio|transcribe|live|\d)|chatgpt-|o[1-9](?=-|$))[A-Za-z0-9.-]*"
 )
-"""Of speech, transcription, the realtime interface and chat; no image, embedding or moderation."""
+"""Models of speech, transcription, realtime and chat, but none of images, embeddings or
+moderation."""
 OPENAI_VOICES = (
     "alloy", "ash", "ballad", "coral", "echo", "fable", "nova", "onyx", "sage", "shimmer", "verse",
     "marin", "cedar",
@@ -21,9 +22,9 @@ OPENAI_VOICES = (
 
 @dataclass(frozen=True)
 class Names:
-    """`model` and `voices` are what is here; `given` says what other names stand for. Unless
-    `strict`, any of OpenAI's models stands for the model, and their voices, in this order, for the
-    voices in turn."""
+    """`model` and `voices` are what there is; `given` maps other names to these. Unless `strict`,
+    all of OpenAI's models stand for the model, and their voices, in this order, for the voices in
+    turn."""
 
     model: str
     voices: tuple[str, ...]

@@ -35,7 +35,7 @@ from moss_engine.endpoints.server import Server
 EVENT_STREAM = "text/event-stream"
 IGNORED = "x-moss-ignored"
 SEND_S = 60.0
-"""A listener who takes nothing for so long is gone."""
+"""A client that takes nothing for so long is gone."""
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ async def told(service: SpeechService, request: Request) -> AsyncGenerator[Event
 
 
 class Usage:
-    """Rows of one reply by their kind, folded from its events; `request` is what it answers."""
+    """Counts the rows of one reply by kind, from its events; `request` is what it answers."""
 
     def __init__(self, ids: SpecialIds):
         self.request: Request | None = None
@@ -95,7 +95,7 @@ class Usage:
 
     @property
     def asked(self) -> dict[str, int]:
-        """The prompt's rows in OpenAI's words."""
+        """The prompt's rows, under OpenAI's names."""
         heard = self.heard
         return {
             "audio_tokens": heard,
@@ -114,12 +114,12 @@ class Answer(Protocol):
     usage: Usage
 
     def take(self, event: Event) -> AsyncIterator[bytes]:
-        """What is sent of an event, of which the last is `Finished`."""
+        """What is sent for an event; `Finished` is the last one."""
         ...
 
     def failed(self, error: ApiError) -> bytes | None:
-        """The end of an answer that breaks off behind its beginning; None where that can only be
-        seen from the connection, which is closed."""
+        """What is sent when an answer breaks off after it began; None where closing the connection
+        is the only sign."""
         ...
 
 
@@ -130,8 +130,8 @@ async def answered(
     asked: Callable[[], Awaitable[Request]],
     param: str,
 ) -> AsyncGenerator[bytes, None]:
-    """What `answer` makes of the reply to the request that `asked` gives; what the service refuses
-    or fails at is told of the field `param`."""
+    """The bytes that `answer` makes of a reply to the request from `asked`. Refusals and failures
+    of the service name the field `param`."""
     begun = False
     with caller.place():
         try:
@@ -150,9 +150,9 @@ async def answered(
 
 
 class Streamed(Response):
-    """A response of the parts that an async generator yields; it begins with the first of them, so
-    that whatever is raised before becomes a proper refusal. The generator is closed as soon as the
-    caller hangs up."""
+    """A response made of the parts that an async generator yields. It begins with the first part,
+    so that an exception before that becomes a proper refusal. The generator is closed as soon as
+    the client hangs up."""
 
     def __init__(
         self, parts: AsyncGenerator[bytes, None], media_type: str, ignored: list[str] | None = None
@@ -209,7 +209,7 @@ def server_sent(value: dict[str, Any]) -> bytes:
 
 
 async def unless_gone(receive: Any, work: Coroutine[Any, Any, Result]) -> Result | None:
-    """The result of `work`, which is cancelled, for None, when the caller hangs up."""
+    """The result of `work`; None, and `work` is cancelled, if the client hangs up before."""
 
     async def gone() -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -1,5 +1,5 @@
-"""What all endpoints share: the service, who may call it, and how a program's words become one of
-its requests."""
+"""What all endpoints share: the service, who may call it, and how the fields of a program's call
+become a request."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ MAX_SEED = 2**31 - 1
 
 @dataclass(frozen=True)
 class Server:
-    """`model` is the one that requests may ask for; `names` are those that programs have built in,
-    and what of here each stands for. With `strict_names` OpenAI's own are none of them."""
+    """`model` is the name that the service's model has for programs; `names` maps names that
+    programs have built in to it or to a voice. OpenAI's own names work, too, unless
+    `strict_names`."""
 
     service: SpeechService
     info: ServiceInfo
@@ -68,7 +69,7 @@ class Server:
             )
 
     def nearest_speed(self, speed: float) -> float:
-        """The speaking rate of the voices that is nearest to one of OpenAI's."""
+        """The speaking rate nearest to one of OpenAI's that the voices have."""
         slowest, fastest = self.info.speeds or (1.0, 1.0)
         return min(max(speed, slowest), fastest)
 
@@ -85,7 +86,7 @@ class Server:
         return found[0]
 
     def answering_mode(self, given: Medium, output: Medium) -> Mode:
-        """The mode that answers what is said; raises UnsupportedModeError if there is none."""
+        """The mode that answers; raises UnsupportedModeError if there is none."""
         fitting = [m for m in self.info.modes if m.goes(given, output) and not m.reads]
         if not fitting:
             raise UnsupportedModeError(
@@ -95,8 +96,8 @@ class Server:
         return next((mode for mode in fitting if mode.history), fitting[0])
 
     def mode_for(self, spoken: bool, *, speaks: bool) -> Mode:
-        """The mode that answers speech or text in the wanted way; where no mode writes its answer,
-        one that writes it before speaking it. Raises UnsupportedModeError."""
+        """The mode that answers speech or text, by sound if `speaks`. Where no mode answers in
+        writing, a spoken one whose text comes first. Raises UnsupportedModeError."""
         given: Medium = "speech" if spoken else "text"
         try:
             return self.answering_mode(given, "speech" if speaks else "text")
@@ -117,7 +118,8 @@ class Server:
         return self.info.recogniser is not None or find_melody() is not None
 
     def check_tools(self, mode: Mode, messages: tuple[Message, ...], tools: Tools | None) -> None:
-        """Raise ApiError for functions where nobody could call them, or knows of their calls."""
+        """Raise ApiError if functions are offered, or were called before, in a mode without a chat
+        server."""
         if mode.through_text and self.info.brain is not None:
             return
         called = any(message.calls or message.role == "tool" for message in messages)
@@ -137,8 +139,8 @@ class Server:
         top_p: float | None = None,
         max_rows: int | None = None,
     ) -> Sampling:
-        """The checkpoint's own, but for what is said of it, for both channels; without a seed, a
-        new one. A temperature that programs send for 0, where a server refuses that, is 0."""
+        """The checkpoint's own sampling with these values in both channels; without a seed, a
+        random one. Tiny temperatures, which programs send where a server refuses 0, count as 0."""
         own = self.info.sampling
         if temperature is not None and 0 < temperature < LOWEST_TEMPERATURE:
             temperature = 0.0
@@ -164,8 +166,8 @@ class Server:
         truncate_history: bool = False,
         tools: Tools | None = None,
     ) -> Request:
-        """A request in a session of its own, since a session has one reply at a time; places and
-        queue are shared by callers. Raises ApiError for functions that nobody calls."""
+        """A request in a session of its own, as a session has one reply at a time; callers, not
+        sessions, share places and queue. Raises ApiError for functions that nobody calls."""
         self.check_tools(mode, messages, tools)
         request = request_of(
             self.info, messages, f"api-{secrets.token_hex(8)}", mode=mode.name, speed=speed,
@@ -178,5 +180,5 @@ class Server:
 
 
 def with_system(messages: list[Message], texts: list[str]) -> list[Message]:
-    """Texts of the system as one message before all others."""
+    """The messages behind one system message that holds these texts."""
     return [*([Message("system", Text("\n\n".join(texts)))] if texts else ()), *messages]

@@ -50,7 +50,7 @@ PAGE_MS = 100.0
 
 @dataclass
 class Plain:
-    """16-bit little-endian PCM after a header of any kind."""
+    """16-bit little-endian PCM, after a header or none."""
 
     header: bytes = b""
 
@@ -66,9 +66,9 @@ class Plain:
 
 
 class Packed:
-    """FLAC, MP3 or Opus by libsndfile, in a thread: Opus takes 7 ms for 200 ms of sound.
+    """FLAC, MP3 or Opus by libsndfile, in a thread, as Opus takes 7 ms for 200 ms of sound.
 
-    What libsndfile goes back to write when the file is complete, its length, is left as unknown.
+    The length, which libsndfile would write into the header at the end, stays unknown.
     """
 
     def __init__(self, sample_rate_hz: int, **settings: Any):
@@ -102,7 +102,7 @@ def pcm_bytes(samples: np.ndarray) -> bytes:
 
 
 def wav_header(sample_rate_hz: int) -> bytes:
-    """Of 16-bit mono whose length is unknown, as that of a stream is."""
+    """For 16-bit mono of unknown length, as in a stream."""
     rates = (sample_rate_hz, 2 * sample_rate_hz, 2, 16)
     return struct.pack(
         "<4sI8sIHHIIHH4sI",
@@ -119,15 +119,15 @@ async def whole_file(samples: np.ndarray, name: Format, sample_rate_hz: int) -> 
 
 
 def _set_page_latency(file: soundfile.SoundFile, ms: float) -> None:
-    """Ogg pages of 100 ms: by default a page, and with it the first sound, waits for a second.
-    soundfile has no name for this."""
+    """Make Ogg pages of 100 ms: by default a page, and so the first sound, comes after a second.
+    soundfile does not offer this setting."""
     native: Any = soundfile
     value = native._ffi.new("double*", ms)
     native._snd.sf_command(file._file, SET_OGG_PAGE_LATENCY_MS, value, 8)
 
 
 class _Sink(io.RawIOBase):
-    """Takes what is written at the end; what is written over an earlier place is dropped."""
+    """Collects what is appended, and drops what is written over earlier places."""
 
     def __init__(self) -> None:
         self._new = bytearray()
@@ -156,8 +156,8 @@ class _Sink(io.RawIOBase):
 
 
 def from_base64(data: str) -> bytes:
-    """Line breaks, as `base64 FILE` writes them, are left out. Piece by piece, since Python's other
-    threads wait meanwhile. Raises AudioFormatError for what is no base64, and for a data URL."""
+    """Ignores line breaks, as `base64 FILE` writes them. Works piece by piece, as Python's other
+    threads wait meanwhile. Raises AudioFormatError for anything else, and for a data URL."""
     if data.startswith("data:"):
         raise AudioFormatError("The audio is a data URL; send only what follows its comma.")
     clean = "".join("".join(piece.split()) for piece in _pieces(data))
@@ -174,7 +174,7 @@ def _pieces(data: str) -> Iterator[str]:
 
 
 async def heard(server: Server, data: str) -> Speech:
-    """base64 of a sound file as a mode takes it; raises a MossError for what is none."""
+    """base64 of a sound file as speech for a request; raises a MossError."""
     file = await beside_if_large(from_base64, data)
     wave, rate_hz = await asyncio.to_thread(read_audio, file, server.info.max_speech_s)
     return await hear(server.service, wave, rate_hz)

@@ -22,7 +22,7 @@ from moss_engine.text.beside import beside
 from moss_engine.text.language import check_language
 
 SLOWEST, FASTEST = 0.25, 4.0
-"""OpenAI's speeds; a voice takes the nearest of its own."""
+"""OpenAI's range of speeds; a voice speaks at its own nearest one."""
 
 
 class SpeechBody(OpenBody):

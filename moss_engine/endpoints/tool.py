@@ -31,7 +31,7 @@ NAME = "say"
 
 
 class Envelope(OpenBody):
-    """What a message of the protocol is at least; the package reads it again."""
+    """The least that a message of the protocol has; the package checks the rest."""
 
     jsonrpc: Literal["2.0"]
 
@@ -165,7 +165,7 @@ def schema(server: Server) -> dict[str, Any]:
 
 
 def once(body: bytes) -> Callable[[], Awaitable[dict[str, Any]]]:
-    """A `receive` that gives a body, and then nothing more."""
+    """A `receive` that gives this body once."""
     waiting = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def received() -> dict[str, Any]:

@@ -136,8 +136,8 @@ class Engine:
     ) -> StepResult:
         """Run one step.
 
-        `paused` holds the request ids of turns whose listener is too far behind to be given more,
-        `ahead_s` the seconds of sound that listeners have left.
+        `paused` holds the request ids of turns whose listeners are too far behind to be given more,
+        `ahead_s` how many seconds of sound listeners have left.
         """
         shares: list[Share] = []
         try:
@@ -231,9 +231,9 @@ class Engine:
         )
 
     def _apply(self, shares: list[Share], rows: list[Row | None]) -> None:
-        """Take note of what was computed. `rows` are one for each share that `samples`; rows that
-        are known or bound, as many as the runtime runs at the cost of one, are appended behind
-        each."""
+        """Take over what was computed: `rows` holds one for each share that `samples`. Rows that
+        need no sampling, as they are bound or replayed, are appended behind it, as many as the
+        runtime computes at the cost of one."""
         for share in shares:
             self._scheduler.advance(share)
         for turn, row in zip([s.turn for s in shares if s.samples], rows, strict=True):
@@ -262,7 +262,7 @@ class Engine:
             self._finish(turn, turn.finish_reason)
 
     def _say(self, turn: RequestState, text: str, num_codes: int) -> None:
-        """Text that is spoken behind so many codes."""
+        """Text that is spoken after so many codes."""
         at_s, start_sample = self._elapsed_s(turn), num_codes * self._samples_per_code
         self._events.append(TextDelta(turn.owner, at_s, len(turn.reply_rows), text, start_sample))
 

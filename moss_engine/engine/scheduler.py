@@ -64,7 +64,7 @@ class Scheduler:
         return min(self._limits.max_seq_len, self._limits.num_blocks * self._limits.block_size)
 
     def left_out(self, shares: list[Share]) -> set[str]:
-        """Request ids of turns that had to leave their places to those of a step."""
+        """Request ids of running turns that this step leaves out in favour of others."""
         if len(self.running) <= self._limits.max_batch:
             return set()
         return {turn.owner for turn in self.running} - {share.turn.owner for share in shares}
@@ -75,8 +75,8 @@ class Scheduler:
         return len(self.waiting) >= self._max_waiting + num_places
 
     def check_place(self, request: Request) -> None:
-        """Raise BusyError if a request could not be queued, whatever it says: that is known before
-        its text is read, which takes long."""
+        """Raise BusyError if no request could be queued now, whatever its text: so a text is not
+        prepared in vain, which takes long."""
         if any(other.request.session_id == request.session_id for other in self.waiting):
             return
         if self._is_full and request.progress is None:

@@ -25,7 +25,7 @@ from moss_engine.runtime.base import SequenceSampling
 
 
 class TextDecoder(Protocol):
-    """Text ids of one reply -> text, as it becomes complete."""
+    """Incremental detokenizer of one reply."""
 
     def push(self, text_id: int) -> str:
         """The text that this id completes; often none."""
@@ -113,7 +113,7 @@ class Sequence:
         self.restore(row)
 
     def restore(self, row: Row) -> None:
-        """Append a row that was sampled elsewhere."""
+        """Append a row that another replica sampled."""
         assert self.finish_reason is None, "a row behind the last one"
         self.rows.append(row)
         self.effective_ids.append(effective_id(row, self._ids))
@@ -161,9 +161,9 @@ class RequestState:
     """One request on its way: its segments run one after another and make one reply.
 
     `cancelled` may be set at any time; the engine reads it between steps. `last_share` is the
-    number of its latest share of a step, counted while there are more turns than fit into one: the
-    lowest has waited longest. `is_complete`: it was restored to its end. `to_replay` are the next
-    rows, whatever is sampled.
+    number of the last step in which it ran, counted while there are more turns than fit into one
+    step: the lowest has waited longest. `is_complete`: it was restored as a finished reply.
+    `to_replay` are its next rows, which replace whatever is sampled.
     """
 
     def __init__(
@@ -201,8 +201,8 @@ class RequestState:
         return max(segment.max_total_rows for segment in self.segments)
 
     def append(self, row: Row) -> str:
-        """Append a sampled or bound row, or in its place the next one of those to be replayed;
-        returns the text that it completes."""
+        """Append a sampled or bound row, or in its place the next one to be replayed; returns the
+        text that it completes."""
         if self.to_replay:
             return self._restore(self.to_replay.popleft())
         modality = self.sequence.modality
@@ -219,9 +219,9 @@ class RequestState:
         return self.to_replay[0] if self.to_replay else sequence.bound_row()
 
     def restore(self, rows: Iterable[Row]) -> str:
-        """Bring it to where the same reply was elsewhere; returns its text.
+        """Bring it to where the same reply was at another replica; returns its text.
 
-        Raises InputError for rows that go on behind the end of this request's reply.
+        Raises InputError for rows behind the end of this request's reply.
         """
         text = ""
         for row in rows:
@@ -284,12 +284,12 @@ class RequestState:
 
 
 def visitor_of(request: Request) -> str:
-    """Who shares places and queue with others as one."""
+    """Requests with the same value share their places and queue."""
     return request.visitor or request.session_id
 
 
 class Missed(NamedTuple):
-    """Text of the restored rows that the listener did not receive, and how many codes come before
+    """Text of the restored rows that the listener has not received, and how many codes come before
     it."""
 
     text: str = ""
@@ -299,10 +299,10 @@ class Missed(NamedTuple):
 def open_turn(
     make: Callable[[], RequestState], progress: Progress | None, *, replays: bool
 ) -> tuple[RequestState, Missed]:
-    """A new turn, brought to `progress`.
+    """A new turn, continued from `progress`.
 
-    With `replays` its rows are run again as they first were, few at a time, so that they round
-    alike; else all at once, as a prompt, which is faster. Raises InputError for rows of another
+    With `replays` its rows are computed a few at a time, as they first were, so that they round
+    alike; else all at once, like a prompt, which is faster. Raises InputError for rows of another
     reply.
     """
     turn = make()

@@ -16,9 +16,9 @@ RATE_HZ = 16_000
 
 @dataclass(frozen=True)
 class Heard:
-    """`text` with punctuation, empty where there are no words; `sure` is False where what was said
-    is another language, or too unclear to be taken for what it seems to be. `words`: those of the
-    text with their times, where they were asked for and can be told."""
+    """`text` has punctuation, and is empty where there are no words. `sure` is False where this
+    seems to be another language, or is too unclear. `words` are those of the text with their times,
+    where they were asked for and can be told."""
 
     text: str
     sure: bool = True

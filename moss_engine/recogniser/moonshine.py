@@ -22,20 +22,20 @@ INSTALL = "pip install moonshine-voice==0.0.65 onnxruntime silero-vad"
 WEIGHTS = Path("assets") / "tiny-en"
 SILENCE_PEAK = 1e-3
 NOTHING = ("", "you", "thankyouforwatching")
-"""What it writes, letters alone, where there are no words: notes for music, "You" for noise."""
+"""What it writes, letters alone, where there are no words: nothing for music, "You" for noise."""
 BEGIN, END = 1, 2
 TOKENS_PER_S, LEAST_TOKENS = 6.5, 4
 MOST_S = 14.0
-"""A longer recording is heard in parts, cut where it is softest."""
+"""A longer recording is transcribed in parts, cut where it is quietest."""
 CUT_FROM_S, SOFT_S = 8.0, 0.1
 LEAST_S = 0.5  # the network takes no shorter ones
 UNSURE = -0.9
-"""Log-probability of the mean token below which it was not English, or not to be made out."""
+"""Mean log-probability of tokens below which the speech was not English, or unintelligible."""
 FEW_TOKENS = 3  # that say too little about it
 FRAME = 384
 """Samples of one step of the encoder."""
 STEP, TRIED, SEARCHED = 2, 16, 120
-"""Frames between two ends that are tried for a word, how many at a time, and how far it goes."""
+"""To find where a word ends: frames between two tries, tries at a time, and frames searched."""
 HEARD_BEFORE = 60  # frames that are heard with them
 QUIET = 0.03  # of the loudest frame
 

@@ -1,8 +1,8 @@
 """One recogniser for all visitors: threads of its own, with a bounded queue.
 
-Whole recordings go before partial ones, of what is still being said, which are only taken while
-a thread is free, so that many talkers cannot delay the end of anybody's sentence. Recordings of
-which the times of words are wanted, too, come last, and let all others pass between two words.
+Whole recordings go first. Partial ones, of sentences that are still being spoken, are only taken
+while a thread is free, so that many speakers cannot delay the end of anybody's sentence. Recordings
+whose words need their times come last, and let all others pass between two words.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 MAX_PENDING = 16  # whole recordings that are heard or wait for it
 NUM_THREADS = min(4, max(1, (os.cpu_count() or 1) // 4))
-"""A core in four; four keep up with sixteen talkers."""
+"""A quarter of the cores; four keep up with sixteen speakers."""
 FAULT = "The recording could not be understood; record it again."
 
 
@@ -118,7 +118,7 @@ class RecogniserWorker:
             return None if self._closing else self._take(TIMED)
 
     def _take(self, least: int) -> _Work | None:
-        """The first of the most urgent, if it is at `least` of that kind. Under the lock."""
+        """The most urgent work, if it is at `least` of that kind. Under the lock."""
         work = min(self._waiting, key=attrgetter("kind"), default=None)
         if work is None or work.kind > least:
             return None
@@ -127,7 +127,7 @@ class RecogniserWorker:
         return work
 
     def _let_pass(self) -> None:
-        """Do what is urgent, in the midst of a recording whose words get their times; raises
+        """Do more urgent work in the middle of a recording whose words get their times; raises
         ShuttingDownError."""
         while True:
             with self._changed:

@@ -59,12 +59,12 @@ MOST_REST_S = 0.02
 
 class LocalService:
     """Made once, where the parts are joined, and used on any number of event loops. `start` it
-    before use and `close` it afterwards; nothing waits for a step of the engine.
+    before use and `close` it afterwards; no call waits for a step of the engine.
 
-    `info` is what these parts are. With `network_voices` requests choose among its voices, else
-    among the codec's, which may change meanwhile. `voices` is None where no voice can be made of a
-    recording, `transcriber` where no recogniser listens. Where runtime and codec are on `one_gpu`,
-    steps wait while a first sound is being made and nobody needs them.
+    `info` describes these parts. With `network_voices` requests choose among the network's voices,
+    else among the codec's, which may change meanwhile. `voices` is None where no voice can be made
+    of a recording, `transcriber` where there is no recogniser. Where runtime and codec share
+    `one_gpu`, steps that nobody needs wait while a first sound is being made.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class LocalService:
             raise
 
     def accept(self, request: Request) -> LocalReplyStream:
-        """The same at once, on any thread: blocks while the text is prepared."""
+        """The same without an event loop, on any thread; blocks while the text is prepared."""
         reply = self._open(request)
         try:
             reply.stream.open(self._admit(reply))
@@ -290,7 +290,7 @@ class LocalService:
             self._engine_wake.set()
 
     def _stop_with_fault(self) -> None:
-        """Nothing works any more until the process ends; every listener gets a last word."""
+        """Nothing works any more until the process ends: every listener gets a last event."""
         self.engine.stop_with_fault()
         for reply in self._replies.all():
             self._replies.finish(reply.failed(EngineFaultError(FAULT)))
@@ -382,7 +382,7 @@ class LocalService:
             self._worker.notify(job)
 
     def _end_leases(self, replies: list[OpenReply]) -> None:
-        """Stop the replies that nobody listens to; looked for now and then, not at every step."""
+        """Stop the replies that nobody listens to; called now and then, not at every step."""
         now_s = self._clock()
         if now_s - self._leases_checked_s < IDLE_POLL_S:
             return

@@ -31,8 +31,8 @@ Encode = Callable[[np.ndarray, int], list[int]]
 
 
 class SpeechEncoder:
-    """In a thread of its own. `encode` is the codec's; `on_fault` is told when the GPU itself
-    failed; `num_pending` recordings wait or are being encoded."""
+    """Encodes recordings in a thread of its own. `encode` is the codec's; `on_fault` is called when
+    the GPU itself failed; `num_pending` recordings wait or are being encoded."""
 
     def __init__(self, encode: Encode, *, on_fault: Callable[[], None]):
         self._encode = encode
@@ -81,8 +81,8 @@ class SpeechEncoder:
 
 
 class Transcriber:
-    """Used on any number of event loops. With a `detector` the silence around a recording's words
-    is not listened to."""
+    """Transcribes recordings, for any number of event loops. With a `detector`, silence around the
+    words is cut off first."""
 
     def __init__(self, worker: RecogniserWorker, detector: Detector | None = None):
         self.name = worker.name
@@ -137,7 +137,7 @@ def _resample(wave: np.ndarray, sample_rate_hz: int) -> np.ndarray:
 
 
 class ClonedVoices:
-    """Used by one thread at a time."""
+    """Makes voices of recordings. Used by one thread at a time."""
 
     def __init__(self, cloner: VoiceCloner):
         self._cloner = cloner

@@ -22,13 +22,13 @@ from moss_engine.service.speech_worker import SpeechJob
 log = logging.getLogger("moss_engine.service.reply_log")
 
 STOP_S = 1.0
-"""What a reply that is stopped gets to end."""
+"""Time that a stopped reply gets to end."""
 
 
 @dataclass(eq=False)
 class OpenReply:
-    """`job` is None where the reply is text alone; `cancelled` may be set by any thread, and
-    `cause` says by what."""
+    """A reply until its last event. `job` is None where it is text alone; any thread may set
+    `cancelled`, and `cause` says why."""
 
     request: Request
     stream: LocalReplyStream
@@ -46,7 +46,8 @@ class OpenReply:
         return (made - self.stream.taken_samples) / sample_rate_hz
 
     def hold(self, ahead_s: float, run_ahead_s: float, now_s: float) -> bool:
-        """Whether the listener is too far behind to be given more, of which the stream is told."""
+        """Whether the reply is paused because its listener is too far behind; its stream is
+        told."""
         held = ahead_s > run_ahead_s or self.stream.num_untaken > MAX_UNTAKEN_EVENTS
         self.stream.hold(held, now_s)
         return held
@@ -59,7 +60,7 @@ class OpenReply:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """Those that are known where it is made."""
+        """The rows so far, where the part that makes the reply knows them."""
         return ()
 
     def stopped(self) -> Finished:
@@ -123,7 +124,7 @@ class OpenReplies(Generic[Reply]):
             return list(self._replies.values())
 
     def refuse(self, reply: Reply) -> None:
-        """Forget a reply that is not served, and its sound, if that was begun."""
+        """Forget a reply that was not accepted, and its sound if that was begun."""
         reply.cancel("refused")
         self._remove(reply.request_id)
 
@@ -140,8 +141,8 @@ class OpenReplies(Generic[Reply]):
                 self._remove(event.request_id)
 
     def drain(self, timeout_s: float, cancel: Callable[[str], None]) -> None:
-        """Add no more, give the open ones `timeout_s` to finish, then stop the rest; those that
-        nobody ends then, as a thread or a replica hangs, end here. Blocks."""
+        """Accept no more, give open replies `timeout_s` to finish, then stop the rest; those that
+        do not end even then, as a thread or a replica hangs, are ended here. Blocks."""
         with self._changed:
             self.accepting = False
             self._changed.wait_for(lambda: not self._replies, timeout_s)

@@ -1,5 +1,4 @@
-"""A reply's way to its one listener, who takes its sound and events on whatever event loop it
-lives."""
+"""The way of a reply to its one listener, on whatever event loop that one runs."""
 
 from __future__ import annotations
 
@@ -15,16 +14,16 @@ from moss_engine.api.events import Accepted, Event, Failed, Finished, Sampled
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 MAX_UNTAKEN_EVENTS = 4096
 LINGER_S = 0.1
-"""How long sampled rows wait for something to be heard or read before their listener is woken for
-them alone: with hundreds of listeners, waking each for every row costs more than making it."""
+"""How long sampled rows wait for sound or text before their listener is woken for them alone: with
+hundreds of listeners, waking each for every row costs more than making it."""
 
 
 class LocalReplyStream:
     """The `ReplyStream` of a listener in this process. Exactly one terminal event is delivered.
 
-    `num_rows` are the reply's so far, `taken_samples` what the listener has acknowledged;
+    `num_rows` are the reply's so far, `taken_samples` those that the listener has acknowledged;
     `accepted_s`, on `clock`, is the zero of the events' times; `held_s` is how long the reply was
-    held back, as its listener was far behind.
+    paused because its listener was far behind.
     """
 
     def __init__(
@@ -59,12 +58,12 @@ class LocalReplyStream:
 
     def lease_lost(self, now_s: float, lease_s: float) -> bool:
         """Whether the listener has neither taken an event nor waited for one for so long that
-        nobody can be listening. A reply that is held back has none that would wait."""
+        nobody can be there. A reply that is paused has no event to wait for."""
         with self._lock:
             return self._waiter is None and now_s - self._pending_since_s > lease_s
 
     def hold(self, held: bool, now_s: float) -> None:
-        """Note whether the engine holds this reply back. Called by one thread."""
+        """Note whether the engine pauses this reply. Called by one thread."""
         if held is (self._held_since_s is not None):
             return
         with self._lock:
@@ -73,7 +72,8 @@ class LocalReplyStream:
             self._held_since_s = now_s if held else None
 
     def note_work(self) -> None:
-        """Until now the codec was at work for this reply, although the engine held it back."""
+        """The codec worked for this reply until now, although the engine paused it: that is no
+        pause."""
         with self._lock:
             if self._held_since_s is not None:
                 self._held_since_s = self._clock()
@@ -90,17 +90,18 @@ class LocalReplyStream:
             self._on_taken()
 
     def open(self, accepted: Accepted) -> None:
-        """Deliver what every stream begins with, before anything that the engine was quick enough
+        """Deliver the first event of every stream, before anything that the engine was quick enough
         to put already."""
         with self._lock:
             self._pending_since_s = min(self._pending_since_s, self._clock())
             self._events.appendleft(accepted)
 
     def put(self, event: Event, waiters: list[Waiter] | None = None) -> bool:
-        """Deliver an event; False, and nothing delivered, once the terminal one was.
+        """Deliver an event; returns False, and delivers nothing, once the terminal one was.
 
-        A listener who waits is woken, but for rows alone only when the first of them has waited for
-        LINGER_S. With `waiters` it is added to them instead, and `wake` does it for many.
+        Wakes a listener who waits, but for rows alone only when the first of them has waited for
+        LINGER_S. With `waiters` the listener is added to that list instead, so that `wake` can wake
+        many at once.
         """
         with self._lock:
             if self._over:
@@ -145,7 +146,7 @@ class LocalReplyStream:
 
 
 def wake(waiters: Sequence[Waiter]) -> None:
-    """Wake listeners, those of one event loop with one call to it."""
+    """Wake listeners, with one call for all those of one event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for loop, future in waiters:
         by_loop.setdefault(loop, []).append(future)

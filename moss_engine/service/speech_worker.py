@@ -1,5 +1,5 @@
-"""The codec thread's work: the codes of every open reply into sound, most urgent first, as many at
-a time as pays."""
+"""The work of the codec thread: codes of all open replies become sound, the most urgent first, as
+many replies at a time as pays."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ BEHIND_ANOTHER = 1.7  # such runs: what a chunk takes that comes due just as ano
 
 
 class SpeechWorker:
-    """`run_once` is called by one thread over and over, `notify` and `wake` by any.
+    """One thread calls `run_once` over and over; any thread may `notify` and `wake`.
 
-    A run makes one chunk for each of the most urgent replies, at most `codec.max_together` of
-    them; so the longest time by which voices delay each other is that of one such run. `finish`
-    delivers a terminal event, `fail` ends a reply, by its request id, with an error;
-    `on_first_sound` is called when first sounds have been made.
+    A run makes one chunk for each of the most urgent replies, at most `codec.max_together` of them,
+    so replies delay each other by no more than one such run. `finish` delivers a terminal event,
+    `fail` ends a reply, by its request id, with an error; `on_first_sound` is called when first
+    sounds have been made.
 
-    On `one_gpu` with the network, where no more than MANY are due, what nobody needs soon is made
-    neither in a run with first sounds nor while the first codes of some reply are sampled. A first
-    sound that would be over before the next one is ready waits, to be made with that. While
-    `runs_many`, the network's steps leave the codec half of the time.
+    Where network and codec share `one_gpu` and no more than MANY replies are due, chunks that
+    nobody needs soon are not made together with first sounds, nor while the first codes of some
+    reply are being sampled. A first sound that would be over before the next chunk is ready waits,
+    to be made with that one. While `runs_many`, the network's steps leave half of the time to the
+    codec.
     """
 
     def __init__(
@@ -72,8 +73,8 @@ class SpeechWorker:
         self._begun_s = -math.inf  # when some reply got a code of its first sound, but not the last
 
     def notify(self, job: SpeechJob) -> None:
-        """Something about a reply has changed: if there is sound to be made, or its end to be said,
-        that is done."""
+        """A reply has changed: if sound can be made for it, or its end is due, that will be
+        done."""
         if job.is_due:
             with self._changed:
                 self._due[job.request_id] = job
@@ -89,8 +90,9 @@ class SpeechWorker:
             self._changed.notify()
 
     def is_awaited(self, ahead_s: Mapping[str, float]) -> bool:
-        """Whether no listener would be served sooner by a step of the engine: of those with so many
-        seconds of sound left, each waits for a first sound that is being made, or has plenty."""
+        """Whether the engine may rest: no listener would hear anything sooner by another step. Each
+        of them (`ahead_s`: seconds of sound left) waits for a first sound that is being made, or
+        has plenty."""
         with self._changed:
             jobs = list(self._due.values())
         first_sounds = self._first_sounds.union(
@@ -102,14 +104,14 @@ class SpeechWorker:
         )
 
     def _lasts(self, job: SpeechJob) -> bool:
-        """Whether the sound that it would get now is not over before its next one is ready."""
+        """Whether the sound that the reply would get now is not over before its next is ready."""
         next_s = job.lasting_in_s
         if not self._one_gpu or next_s is None:
             return True
         return next_s + BEHIND_ANOTHER * self._run_s < SHORT_S
 
     def _chosen(self) -> list[SpeechJob]:
-        """Those of the due jobs that are done next."""
+        """The due jobs of the next run."""
         spare_s = 2 * self._run_s  # a chunk that is made behind another's comes so late
         due = sorted(filter(self._lasts, self._due.values()), key=lambda job: job.urgency(spare_s))
         begun = time.perf_counter() - self._begun_s < BEGUN_S
@@ -123,7 +125,7 @@ class SpeechWorker:
         return chosen
 
     def run_once(self) -> None:
-        """Do what is most urgent; wait for a moment where there is nothing to do."""
+        """Do what is most urgent; wait for a moment if there is nothing to do."""
         while self._runs and self._runs[0][0] < time.perf_counter() - RECENT_S:
             self._runs.popleft()
         self._run_s = max((ran_s for _, ran_s in self._runs), default=0.0)
@@ -146,8 +148,8 @@ class SpeechWorker:
                 self._on_first_sound()
 
     def _is_open(self, job: SpeechJob) -> bool:
-        """Whether there is sound to be made, with a stream for it; a reply that was cancelled gets
-        its end here."""
+        """Whether there is sound to be made for it; opens its stream. A reply that was cancelled is
+        ended here."""
         if job.cancelled:
             if job.ending:
                 self._finish(dataclasses.replace(job.ending, reason=FinishReason.CANCELLED))
@@ -165,8 +167,8 @@ class SpeechWorker:
         return job.is_due
 
     def _run(self, jobs: Sequence[SpeechJob], work: Sequence[Push]) -> None:
-        """One run of the codec for all; where it raises, one for each, so that a faulty reply fails
-        alone."""
+        """One run of the codec for all jobs; if it raises, one run for each, so that a faulty reply
+        fails alone."""
         began_s = time.perf_counter()
         self.runs_many = len(jobs) > FEW
         try:
@@ -206,10 +208,10 @@ class SpeechWorker:
         self.notify(job)
 
     def _fail(self, job: SpeechJob, error: Exception) -> None:
-        """The reply's only word for what went wrong; `notify` finds nothing to do for it any more.
+        """End a reply with this error; `notify` finds nothing to do for it any more.
 
         Raises `error` again where the GPU itself failed: nothing works on it until the process
-        ends, so no reply can go on, whether or not it is to be spoken now.
+        ends, so no reply can go on.
         """
         if isinstance(error, torch.AcceleratorError):
             raise error
@@ -226,13 +228,14 @@ NEW = Progress()
 
 
 class SpeechJob:
-    """The engine thread adds codes and sets `ending`, the codec thread does all else.
+    """The sound of one reply. The engine thread adds codes and sets `ending`, the codec thread does
+    all else.
 
-    `codes` and `stream` are due when there are `missing_codes`; `ending` is the engine's last word
-    while sound is still being made before it; `cancelled`: no more sound is wanted. The first
-    `lead_samples` are not sent, nor those behind them that the listener of a continued reply
-    received from elsewhere (`progress`), as part of the sound of its first codes: they are not made
-    again where the codec's state came with them. `moves` as in `Request`.
+    The next sound can be made from `missing_codes` codes on. `ending` is the engine's last event,
+    which waits for the sound before it; `cancelled`: no more sound is wanted. The first
+    `lead_samples` are not sent. Of a reply that is continued (`progress`), neither are the samples
+    that its listener already received: they are made once more from its first codes, unless the
+    codec's state came with them. `moves` as in `Request`.
     """
 
     def __init__(
@@ -280,14 +283,14 @@ class SpeechJob:
         )
 
     def urgency(self, spare_s: float) -> tuple[float, float]:
-        """When its next sound is due, in seconds of the reply's clock: the earliest is made first.
+        """When its next sound is due, in seconds of the reply's clock; the earliest is made first.
 
-        That is FIRST_SOUND_S after the request was accepted, and after the first chunk when the
-        listener, who plays from it on, runs out of sound. Who has run out goes on playing where the
-        next chunk begins, so lateness does not add up: a voice that cannot be kept up has pauses,
-        and others wait for one chunk of it at most. A first sound comes behind those who run out
-        within `spare_s`, until LETS_BY_S after the request: a start that is a little later is
-        heard less than a gap.
+        A first sound is due FIRST_SOUND_S after the request was accepted, later ones when the
+        listener, who plays from the first chunk on, runs out. Somebody who has run out goes on
+        playing where the next chunk begins, so lateness does not add up: a reply that cannot be
+        kept up has pauses, and delays others by one chunk at most. Until LETS_BY_S after its
+        request, a first sound comes behind those who run out within `spare_s`: a slightly later
+        start is heard less than a gap.
         """
         elapsed_s = self.reply.elapsed_s()
         if self._made_samples or elapsed_s > LETS_BY_S:
@@ -300,14 +303,14 @@ class SpeechJob:
         return not self._made_samples
 
     def can_wait(self, enough_s: float) -> bool:
-        """Whether its listener has heard something, and has so much left."""
+        """Whether its listener has heard something, and has at least so much sound left."""
         left_s = self._due_s - self.reply.accepted_s - self.reply.elapsed_s()
         return not (self.is_new or self.cancelled) and left_s >= enough_s
 
     @property
     def lasting_in_s(self) -> float | None:
-        """When there will be codes enough for a first sound that lasts (`SpeechStream`), as fast as
-        they come; None where there are, or no more are to be expected."""
+        """In how many seconds there are codes enough for a first sound that lasts (`SpeechStream`),
+        at the rate at which they come; None where there are, or no more are expected."""
         times = self._code_times
         if not (self.is_new and self.stream and len(times) > 1) or self.ending is not None:
             return None
@@ -318,13 +321,13 @@ class SpeechJob:
 
     @property
     def _num_next(self) -> int:
-        """Codes that it has for the next run: of a chunk, or of a first sound that lasts."""
+        """Codes of its next push: those of a chunk, or of a first sound that lasts."""
         lasting = self.stream.lasting_codes if self.stream and self.is_new else self.missing_codes
         return min(len(self.codes), lasting if len(self.codes) >= lasting else self.missing_codes)
 
     @property
     def places(self) -> int:
-        """What it takes of the next run."""
+        """How many places of the next run it takes."""
         return self.stream.places(self._num_next) if self.stream else 1
 
     def add_code(self, code: int) -> None:
@@ -334,7 +337,7 @@ class SpeechJob:
             self._code_times.append(self.reply.elapsed_s())
 
     def next_push(self) -> Push:
-        """What it gives to the next run."""
+        """Its part of the next run."""
         assert self.stream is not None
         is_last = self.ending is not None and len(self.codes) < self.missing_codes
         taken = [self.codes.popleft() for _ in range(self._num_next)]
@@ -342,7 +345,7 @@ class SpeechJob:
         return Push(self.stream, taken, is_last)
 
     def open(self, codec: SpeechCodec) -> None:
-        """Open its stream, where it was elsewhere."""
+        """Open its stream, with the state that came with the reply, if any."""
         stream = codec.open_stream(self.voice)
         if self._restored is not None:
             assert isinstance(stream, MovableStream), "the replicas' codecs differ"
@@ -351,7 +354,8 @@ class SpeechJob:
 
     @property
     def state(self) -> SpeechState | None:
-        """To go on elsewhere behind what was spoken so far; None where that is not asked for."""
+        """The codec's state behind the sound so far, for another replica; None where that is not
+        asked for."""
         if not self._moves or not isinstance(self.stream, MovableStream):
             return None
         saved = self.stream.saved()
@@ -360,8 +364,8 @@ class SpeechJob:
     def deliver(
         self, samples: np.ndarray, codec: CodecRun | None = None, state: SpeechState | None = None
     ) -> None:
-        """Send float32 samples [n], which a run made, to the listener, but for those of the lead;
-        behind them the codec's stream has this `state`."""
+        """Send float32 samples [n], made by a run, to the listener, without those of the lead;
+        `state` is the codec's behind them."""
         samples, lead = samples[self._unsent_lead :], min(self._unsent_lead, len(samples))
         self._unsent_lead -= lead
         if not len(samples):

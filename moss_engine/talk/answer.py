@@ -11,9 +11,9 @@ from moss_engine.api.request import Message, ToolCall, Tools
 
 @dataclass(frozen=True)
 class Question:
-    """`text` is what was said or typed, empty where the conversation ends with what a function
-    gave; `before` are the turns before it, as text, with calls of functions; `system` is the
-    visitor's own system prompt or empty, `speed` the speaking rate asked for, and `tools` are
+    """What is asked. `text` was said or typed, and is empty where the conversation ends with a
+    function's result; `before` are the earlier turns as text, with calls of functions; `system` is
+    the visitor's own system prompt or empty, `speed` the speaking rate asked for, `tools` the
     functions that may be called."""
 
     text: str
@@ -26,7 +26,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Say:
-    """A sentence or some, to be said as they stand."""
+    """One or more sentences, to be spoken as they stand."""
 
     text: str
     speed: float = 1.0
@@ -34,7 +34,7 @@ class Say:
 
 @dataclass(frozen=True)
 class Reached:
-    """The LLM got so far."""
+    """The chat server has sent its first token, or its first whole sentence."""
 
     stage: Literal["first_token", "first_sentence"]
 
@@ -43,10 +43,11 @@ Part = Say | Reached | ToolCall
 
 
 class Answerer(Protocol):
-    """Used on any event loop, by many at a time."""
+    """Makes the texts of answers; used on any event loop, for many questions at a time."""
 
     def answer(self, question: Question) -> AsyncGenerator[Part, None]:
-        """The parts of an answer as they are known; closing it gives up the rest.
+        """The parts of an answer, as soon as each is known; closing the generator gives up the
+        rest.
 
         Raises a MossError where the answer cannot go on.
         """

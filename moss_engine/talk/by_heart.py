@@ -1,4 +1,4 @@
-"""What is known by heart: ways to ask, and the answer to each, found by its words. Pure."""
+"""Canned answers: ways to ask and the answer to each, found by their words. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib.resources import files
 from moss_engine.talk.wording import TABLES, bare, unquoted, words
 
 CLOSE = 0.74
-"""Of the weight of all words of question and way: what they must share."""
+"""Share of the weight of all words that a question and a way to ask it must have in common."""
 _IGNORED = frozenset(
     "a an the to of is are am do does did be it that this there so really just please me my i you "
     "your in on for and or with at can could would will exactly then actually so".split()
@@ -31,7 +31,7 @@ Answers = tuple[str, ...]
 
 
 def find(question: str) -> Answers | None:
-    """The answers to a question that is known, to be given in turn."""
+    """The answers to a known question, to be given in turn."""
     asked = _key("my name is" if _NAMED.fullmatch(bare(question)) else question)
     if not asked:
         return None

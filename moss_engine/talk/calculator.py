@@ -12,9 +12,9 @@ from moss_engine.talk.numbers import read_number, say_number
 from moss_engine.talk.wording import bare
 
 MOST_BITS = 1000
-"""Of a number on the way to the result."""
+"""Size of the largest number that may occur in a calculation."""
 MOST_CHARS = 400
-"""Of a sum; with more of them it is refused, not done."""
+"""Longest sum; a longer one is refused."""
 TOO_LONG = "That number is too long to say."
 TOO_MUCH = "That sum is too long for me; give me a shorter one."
 NO_DIVISION = "Nobody can divide by zero."

@@ -1,5 +1,5 @@
-"""A chat server: its stream of tokens and calls of functions, or one sentence that says what is
-wrong with it; and which of them run on this machine."""
+"""A client of chat servers: tokens and calls of functions as they are streamed, or one sentence
+that says what is wrong; and which chat servers run on this machine."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 CONNECT_S = 5.0
 SILENT_S = 30.0
-"""The longest that it may think between two pieces of an answer."""
+"""Longest time between two pieces of an answer."""
 WHOLE_S = 120.0
-"""The longest that a whole answer may be waited for."""
+"""Longest time for a whole answer."""
 MAX_TOKENS = 600
 MAX_CHARS = 6000
 MAX_LINE_BYTES = 1 << 20
@@ -101,7 +101,7 @@ class ChatServer:
             raise self._fault(f"broke off ({type(error).__name__}); ask again.") from None
 
     async def _ask(self, client: httpx.AsyncClient, body: dict[str, Any]) -> httpx.Response:
-        """The head of its answer, which is a stream; all of it comes within WHOLE_S."""
+        """The head of its streamed answer; the whole answer must come within WHOLE_S."""
         request = client.build_request("POST", self._url, json=body, headers=self._headers)
 
         async def asked() -> httpx.Response:
@@ -133,8 +133,8 @@ class ChatServer:
         raise self._fault(f"sent {kind or 'nothing'} instead of a stream; check --brain.")
 
     async def _events(self, answer: httpx.Response, left_s: float) -> AsyncGenerator[str, None]:
-        """The data of server-sent events; `left_s` is how long they may be waited for, not counting
-        what is done with them in between."""
+        """The data of server-sent events; waits for them `left_s` in all, not counting what the
+        caller does in between."""
         rest, asked_s = b"", self._clock()
         async for block in answer.aiter_raw():
             left_s -= self._clock() - asked_s
@@ -150,8 +150,8 @@ class ChatServer:
             asked_s = self._clock()
 
     def _read(self, data: str, calls: _Calls) -> tuple[str, int, bool]:
-        """What one event adds: text, so many characters of calls, and whether nothing comes behind
-        it."""
+        """What one event adds: its text, the number of characters of calls, and whether it was the
+        last."""
         try:
             event: Any = json.loads(data)
             if "error" not in event:
@@ -229,7 +229,7 @@ def _host(url: str) -> str:
 
 
 async def _beginning(answer: httpx.Response) -> bytes:
-    """Of an answer that is no stream."""
+    """The beginning of an answer that is not a stream, for an error message."""
     body = b""
     async for block in answer.aiter_raw():
         body += block
@@ -239,8 +239,8 @@ async def _beginning(answer: httpx.Response) -> bytes:
 
 
 def _text(said: Any) -> str:
-    """A text, or none, with a sign in the place of half a character, which can be neither said nor
-    sent; raises TypeError for anything else."""
+    """A text, or "" for none; half characters (lone surrogates), which can be neither spoken nor
+    sent, are replaced. Raises TypeError for anything else."""
     if not isinstance(said, str | None):
         raise TypeError("it is no text")
     return (said or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -250,15 +250,15 @@ MAX_CALLS = 64
 
 
 class _Calls:
-    """Calls of functions, which come in pieces."""
+    """Calls of functions, put together from their pieces."""
 
     def __init__(self) -> None:
         self._found: list[list[str]] = []  # id, name and arguments
         self._last: dict[int, list[str]] = {}  # by their index
 
     def add(self, pieces: Any) -> int:
-        """How many characters the pieces have; raises one of Python's errors where they are not as
-        agreed."""
+        """Take pieces and return how many characters they have; raises a Python error where they
+        are not as the interface has them."""
         num_chars = 0
         for piece in pieces or ():
             said = piece.get("function") or {}

@@ -1,4 +1,4 @@
-"""What a chat server thinks of, said sentence by sentence."""
+"""Answers of a chat server, sentence by sentence."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from moss_engine.talk.chat_server import ChatServer
 from moss_engine.text.spoken.text import split_sentences, spoken_text
 
 MAX_SENTENCE_CHARS = 220
-"""A sentence without an end is said in pieces of this length, so that no one waits for it."""
+"""A sentence without an end is spoken in pieces of this length, so that nobody waits for it."""
 _BREAK = re.compile(r"\n+")
 _THINK, _THOUGHT = "<think>", "</think>"
 
 
 class Sentences:
-    """`add` what was streamed, and `end` it; both give the sentences that are complete by then."""
+    """Cuts a streamed text into sentences: `add` pieces, then `end`; both return the sentences that
+    are complete by then."""
 
     def __init__(self) -> None:
         self._rest = ""
@@ -53,7 +54,7 @@ class Sentences:
         return split_sentences(rest, MAX_SENTENCE_CHARS)
 
     def _skip_thoughts(self) -> None:
-        """Some models think aloud before they answer; that is not said."""
+        """Some models write their reasoning before the answer; it is not spoken."""
         if not self._begun:
             start = self._rest.lstrip()
             if _THINK.startswith(start[: len(_THINK)]) and len(start) < len(_THINK):
@@ -66,7 +67,7 @@ class Sentences:
 
 
 def is_sayable(sentence: str) -> bool:
-    """Whether there is a word in it."""
+    """Whether it has at least one word."""
     return bool(spoken_text(sentence))
 
 
@@ -79,7 +80,7 @@ MAX_HISTORY_CHARS = 8000
 
 
 class Llm:
-    """An `Answerer`. `name` is shown to visitors: model and host."""
+    """An `Answerer` that asks a chat server. `name`, its model and host, is shown to visitors."""
 
     def __init__(self, server: ChatServer):
         self._server = server

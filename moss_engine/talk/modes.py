@@ -1,4 +1,4 @@
-"""The ways to talk that a checkpoint gets which reads texts but understands no speech."""
+"""Modes of conversation for a checkpoint that reads texts but understands no speech."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def talking_modes(info: ServiceInfo) -> tuple[Mode, ...]:
 
 
 def thinks(info: ServiceInfo) -> str:
-    """Who thinks of the answers, as the end of a sentence."""
+    """Who makes the answers, as the end of a sentence."""
     if info.brain is not None:
         return f"what {info.brain} thinks of."
     return "what is known by heart, and what a clock and a calculator know. It does not reason."

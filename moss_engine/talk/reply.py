@@ -1,4 +1,4 @@
-"""Parts of an answer as one reply: their events, and the writing of their words."""
+"""The parts of an answer as one reply: their events, and their text as it was written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class Joined:
-    """`samples` and `rows` are those of all parts so far, `num_rows` counts what was sampled."""
+    """Joins the events of parts into those of one reply. `samples` and `rows` are those of all
+    parts so far, `num_rows` counts what was sampled."""
 
     def __init__(self, request_id: str):
         self.request_id = request_id
@@ -47,8 +48,8 @@ class Joined:
         self._fresh = True
 
     def take(self, event: Event) -> Event | None:
-        """An event of the part that is said now, as one of the reply; None where that says nothing
-        new. `Finished` and `Failed` are the part's own."""
+        """An event of the current part as one of the reply; None where it is no news to the
+        listener. `Finished` and `Failed` are returned as the part's own."""
         self.num_rows = self._begin_row + event.num_rows
         changes = {
             "request_id": self.request_id,
@@ -79,27 +80,27 @@ class Joined:
         return dataclasses.replace(event, **changes)
 
     def written(self, text: str, now_s: float) -> list[Event]:
-        """A part that is only to be read."""
+        """The events of a part that is only read, not spoken."""
         start = [] if self._started else [Started(self.request_id, now_s, self.num_rows, 0)]
         self._started, self._fresh = True, True
         return [*start, TextDelta(self.request_id, now_s, self.num_rows, self._apart(text), 0)]
 
     def _apart(self, text: str) -> str:
-        """The first words of a part, behind those of the part before it."""
+        """The text of a part, with a space before it where another part precedes it."""
         space = self._worded and self._fresh and not text.startswith(" ")
         self._worded, self._fresh = True, False
         return f" {text}" if space else text
 
 
 MOST_APART = 40
-"""Words, written and said, of an amount, an address and the like: so far apart they are looked for
-at most, as this is done where everybody's events are handed on."""
+"""How many spoken or written words an amount, an address and the like may span: the search for
+where both agree again goes no further, as it runs on the event loop of all listeners."""
 
 
 class Writing:
-    """The words of a voice, as they come, in the writing of the `text` that it was given to say:
-    "three thirty-eight P M" are shown as "3:38 PM". Other words are shown as it says them, and
-    markup is not shown."""
+    """Turns the words of a voice back into the `text` that it was given to read: "three
+    thirty-eight P M" is shown as "3:38 PM". Words that are not found there are shown as spoken, and
+    markup is left out."""
 
     def __init__(self, text: str):
         given, self._said = _with_signs(unwrapped(text).split()), spoken_text(text).split()
@@ -118,7 +119,7 @@ class Writing:
         self._at, self._word, self._space = -1, "", ""
 
     def take(self, text: str) -> str:
-        """What is shown of the next words, or pieces of words."""
+        """What is shown for the next spoken words, or pieces of words."""
         shown = ""
         for piece in re.findall(r"\s+|\S+", text):
             if piece.isspace():
@@ -137,13 +138,12 @@ class Writing:
         return shown
 
     def _is_said(self, word: str) -> bool:
-        """Whether the word at hand begins so; its capital and the mark behind it are the voice's
-        own."""
+        """Whether the current word begins like this; capitals and punctuation may differ."""
         return self._at < len(self._shown) and self._said[self._at].lower().startswith(word)
 
 
 def _with_signs(words: list[str]) -> list[str]:
-    """Emoji, dashes and the like stay with the word before them."""
+    """Join emoji, dashes and the like to the word before them."""
     joined: list[str] = []
     for word in words:
         if joined and not any(map(str.isalnum, word)):
@@ -158,8 +158,8 @@ def _plain(words: list[str]) -> list[str]:
 
 
 def _meeting(one: list[str], at: int, other: list[str], at_other: int) -> tuple[int, int]:
-    """How many words to go on in both until they say the same, or end: the fewest, as far as
-    MOST_APART; from there on, the second is written as the first's rest."""
+    """How many words to skip in each list until both agree or end: as few as possible, and no more
+    than MOST_APART; then the rest of the second stands for the rest of the first."""
     left, left_other = len(one) - at, len(other) - at_other
     for apart in range(MOST_APART + 1):
         for skipped in range(max(0, apart - left_other), min(apart, left) + 1):

@@ -1,5 +1,5 @@
-"""The service with somebody to talk to: questions become answers as text, and the service below
-says them."""
+"""The service that one can talk to: questions get answers as text, which the service below
+speaks."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ Queue = asyncio.Queue[Part | MossError | None]
 
 
 class TalkReply:
-    """`parts` are those of the answer, each of which the `service` says; it is told when nothing
-    more comes. With `speaks` False the answer is only to be read. The next part is not begun while
-    more than the service's `run_ahead_s` of sound wait for the listener."""
+    """A reply made of the parts of an answer, each of which the `service` speaks. Without `speaks`
+    the answer is only read. A part is not begun while the listener has more than `run_ahead_s` of
+    sound left."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class TalkReply:
                 self._service.forget(self)
 
     async def _think(self, queue: Queue) -> None:
-        """Put the parts of the answer in the queue, and behind them how it ended."""
+        """Put the parts of the answer into the queue, and then its error, or None."""
         end: MossError | None = None
         try:
             async with aclosing(self._parts) as parts:
@@ -146,8 +146,8 @@ class TalkReply:
         yield Finished(self.request_id, self._now_s(), joined.num_rows, reason, joined.rows)
 
     async def _next(self, queue: Queue) -> Part | None:
-        """The next part, when the sound before it is not too far ahead of its listener; raises the
-        MossError that ended them."""
+        """The next part, once the sound before it is not too far ahead of the listener; raises the
+        MossError that ended the answer."""
         most_ahead = self._service.info.run_ahead_s * self._service.info.sample_rate_hz
         while not self._cancelled:
             if self._joined.samples - self._taken > most_ahead:
@@ -199,9 +199,8 @@ class TalkReply:
 
 class TalkingService(ServiceWrapper):
     """A `SpeechService` over another one. `info` is that one's with the modes of
-    `modes.talking_modes`; `answerer` thinks of the answers to their questions, and every other
-    request goes on as it is. `drain_s` is the time that open replies get at shutdown. Used on any
-    number of event loops."""
+    `modes.talking_modes`, whose questions the `answerer` answers; all other requests are passed on.
+    `drain_s` is the time that open replies get at shutdown. Used on any number of event loops."""
 
     def __init__(
         self,
@@ -269,8 +268,8 @@ class TalkingService(ServiceWrapper):
         return reply
 
     def _make_room(self, request: Request) -> None:
-        """Give up what nobody listens to and end the session's own replies; raises, with the
-        latter untouched, where the request cannot have a place. Called under the lock."""
+        """Drop replies that nobody listens to and end the session's own ones; raises, without
+        ending any of the session, if the request cannot have a place. Called under the lock."""
         for reply in list(self._open.values()):
             if reply.unheard_s > UNHEARD_S:
                 del self._open[reply.request_id]
@@ -310,7 +309,7 @@ class TalkingService(ServiceWrapper):
         return Question(text, turns, system, request.session_id, request.speed, request.tools)
 
     async def say(self, part: Say, request: Request) -> ReplyStream:
-        """A part of an answer, in the voice of the request that asked."""
+        """Speak a part of an answer, in the voice of the request."""
         assert self._reading is not None, "a checkpoint that reads nothing has no modes to talk in"
         said = replace(
             request,
@@ -324,7 +323,7 @@ class TalkingService(ServiceWrapper):
         return await self._below.submit(said)
 
     def forget(self, reply: TalkReply) -> None:
-        """It is over."""
+        """The reply is over."""
         with self._lock:
             # Where it was given up, another may have its name.
             if self._open.get(reply.request_id) is reply:

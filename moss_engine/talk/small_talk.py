@@ -1,4 +1,5 @@
-"""Small talk without an LLM: tools first, then what is known by heart, then an admission."""
+"""Small talk without an LLM: tools first, then canned answers, then saying that it does not
+know."""
 
 from __future__ import annotations
 
@@ -16,15 +17,15 @@ from moss_engine.text.beside import beside
 
 MAX_SESSIONS = 256
 MAX_CHARS = 400
-"""Of a question; of a longer one only a text to repeat and a sum are looked for."""
+"""A longer question is searched for a text to repeat and for a sum alone."""
 MOST_SENTENCES = 4
 _END = re.compile(r"(?<=[.!?])\s+")
 
 
 @dataclass
 class _Session:
-    """What is remembered of a visitor: the rate that was asked for, what the page's own was then,
-    how often each of the answers by heart was given, and how many questions were not known."""
+    """What is remembered of a visitor: the speaking rate that was asked for and the page's own at
+    that time, how often each canned answer was given, and how many questions had none."""
 
     speed: float | None = None
     page_speed: float = 1.0
@@ -35,8 +36,8 @@ class _Session:
 
 
 class SmallTalk:
-    """An `Answerer`; `speeds` are the slowest and the fastest rate, None where there is one alone.
-    With an `llm` that one answers everything but the wish for another rate."""
+    """An `Answerer`. `speeds` are the slowest and the fastest rate, None where there is only one.
+    An `llm` answers everything except the wish for another rate."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class SmallTalk:
         return question.speed
 
     def _changed(self, session: _Session, question: Question, rate: float) -> Say | None:
-        """The answer to who wants another rate."""
+        """The answer to a wish for another rate."""
         if self._speeds is None or len(question.text) > MAX_CHARS:
             return None
         found = tools.other_rate(question.text, rate, *self._speeds)
@@ -92,8 +93,8 @@ class SmallTalk:
         return admit(asked, session.admitted - 1, suggests=session.suggested)
 
     def _by_sentences(self, session: _Session, question: Question) -> str | None:
-        """The answers to a few sentences of which the last one is known: "Thanks. How are you?".
-        Beside what is sad nothing else is answered."""
+        """The answers to several sentences of which the last one is known ("Thanks. How are you?").
+        Something sad gets no other answer beside it."""
         sentences = _END.split(question.text[:MAX_CHARS].strip())
         if not 1 < len(sentences) <= MOST_SENTENCES:
             return None
@@ -157,8 +158,8 @@ _TO_DO = re.compile(
 
 
 def admit(question: str, count: int, *, suggests: bool = True) -> str:
-    """A sentence that says that something is not known, and one of what works; `count` of them were
-    said before."""
+    """A sentence that it does not know, with a suggestion of what works; `count` of them were said
+    before."""
     text = bare(question)
     if not any(map(_is_word, words(question))):
         kind = "not understood"
@@ -173,7 +174,7 @@ def admit(question: str, count: int, *, suggests: bool = True) -> str:
 
 
 def _is_word(word: str) -> bool:
-    """Whether letters may be an English word: vowels lie between not too many others."""
+    """Whether letters may be an English word, by how vowels are spread among them."""
     if word.isdigit():
         return True
     return bool(re.search("[aeiouy]", word)) and not re.search(

@@ -11,7 +11,7 @@ from typing import Any
 TABLES: dict[str, Any] = json.loads(
     files("moss_engine.talk").joinpath("words.json").read_text(encoding="utf-8")
 )
-"""What people say in other words, and what is said where an answer is not known."""
+"""Different ways to say the same, and the sentences for when an answer is not known."""
 _SHORT: dict[str, str] = TABLES["short forms"]
 _BEFORE = (
     r"(?:hey|hi|hello|okay|ok|so|well|um|uh|oh|and|but|now|nano|please|alright|all right|right|yes"
@@ -38,9 +38,9 @@ def plain(text: str) -> str:
 
 @lru_cache(maxsize=64)
 def bare(text: str) -> str:
-    """The same without what people say around a question: "hey, could you please ...".
+    """The same without phrases around a question, such as "hey, could you please ...".
 
-    A text that is nothing else stays as it is.
+    A text of nothing else stays as it is.
     """
     found = plain(text)
     while True:

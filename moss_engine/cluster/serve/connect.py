@@ -1,4 +1,4 @@
-"""A cluster of this machine's own, or one that is there already."""
+"""Start a Ray cluster on this machine, or join one that is running."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from moss_engine.config import EngineConfig, TalkConfig
 REPO_ROOT = Path(__file__).resolve().parents[3]
 CONNECT_S = 1.0
 STORE_BYTES = 200 * 1024 * 1024
-"""Ray's object store, which nothing here is large enough for."""
+"""Size of Ray's object store; nothing here is large enough to go there."""
 SETTINGS = {
     "RAY_max_direct_call_object_size": str(2 * 1024 * 1024),
     "RAY_worker_niceness": "0",
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
 }
-"""Messages are sent as they are up to that size, and not by Ray's store, which takes longer.
-Replicas are no background work, as Ray takes its workers to be: on a busy machine they would stand
-still. Their calls do not change threads, for which they would wait, as an engine keeps Python
-busy."""
+"""Messages up to that size are sent directly and not through Ray's object store, which takes
+longer. Replicas run at normal priority: Ray treats its workers as background work, which stands
+still on a busy machine. Their calls stay on one thread, as changing threads means waiting while an
+engine keeps Python busy."""
 
 
 def start_fleet(

@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 NAME = "moss-speech"
 ROUTER: Any = "moss_engine.cluster.serve.router:NamedReplicaRouter"
 DRAIN_S = 20.0
-"""What a replica that Serve stops gets, for pages to take its replies elsewhere."""
+"""Time that a replica gets when Serve stops it, in which pages move its replies elsewhere."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Elsewhere:
-    """Another replica was asked than the one that was meant."""
+    """The call was meant for a replica that is gone, and reached this one."""
 
 
 class Replica:
@@ -69,7 +69,7 @@ class Replica:
         return self._server.card
 
     async def news(self, name: str, page: str) -> AsyncGenerator[bytes | Elsewhere, None]:
-        """See `Remote`. Pickled here, as Ray's own pickler asks a Python function about every
+        """See `Remote.news`. Pickled here, as Ray's own pickler calls a Python function for every
         object."""
         if name != self._name:
             yield Elsewhere()
@@ -86,15 +86,15 @@ class Replica:
         return await answer if inspect.isawaitable(answer) else answer
 
     async def check_health(self) -> None:
-        """Serve replaces a replica whose threads stopped or hang."""
+        """Serve replaces a replica whose threads ended or hang."""
         stats = await self._server.stats()
         if stats.state in ("faulted", "stalled"):
             raise RuntimeError(f"the service is {stats.state}")
 
 
 def _last_in_line() -> None:
-    """This thread leaves the processors to whoever wants them: a replica that starts to the replies
-    of those that run."""
+    """Give this thread the lowest priority: a replica that starts must not slow down replies of
+    those that run."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
 
 

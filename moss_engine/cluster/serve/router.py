@@ -6,13 +6,13 @@ from ray.serve.experimental.consistent_hash_router import ConsistentHashRouter
 from ray.serve.request_router import PendingRequest, RunningReplica
 
 PREFIX = "replica:"
-"""A session id that begins so names a replica: the page decides by pushed load, which the router
-does not know."""
+"""A session id that begins with this names a replica: the page decides by the load that replicas
+push, which the router does not know."""
 
 
 class NamedReplicaRouter(ConsistentHashRouter):
-    """Routes by session id. Who names a replica that is gone gets another one, which says so: a
-    router that offered none would look for it for ever."""
+    """Routes by session id, or to the named replica. Where that one is gone it offers another,
+    which answers `Elsewhere`; with no offer Serve would search for ever."""
 
     async def choose_replicas(
         self,

@@ -41,7 +41,8 @@ FRAME_S = 0.02
 SILENT_S = 1.0
 FRAME = round(FRAME_S * RATE_HZ)
 LEAD = 64
-"""Samples before the first frame: with them no frame waits for the next one in Opus's resampler."""
+"""Samples before the first frame, without which Opus's resampler would hold each frame until the
+next."""
 MAX_WAITING = 1024
 """Events and frames of a client that wait to be taken."""
 MAX_UNSENT_BYTES = 1 << 20
@@ -49,8 +50,8 @@ CHANNEL = "oai-events"
 
 
 class AtOnce:
-    """In place of aiortc's jitter buffer, which holds frames back for 80 ms so that a listener
-    hears no gaps: here nobody plays them. A frame that comes late is left out."""
+    """Replaces aiortc's jitter buffer, which delays frames by 80 ms for listeners; here nobody
+    listens to them directly. Late frames are dropped."""
 
     def __init__(self) -> None:
         self._last: int | None = None
@@ -64,8 +65,8 @@ class AtOnce:
 
 
 class Voice(MediaStreamTrack):
-    """What is said, a frame each 20 ms; where there is nothing, one of silence each second.
-    `drained` is called when the last of an answer has gone out."""
+    """The outgoing track: a frame every 20 ms while something is said, otherwise one of silence
+    each second. `drained` is called when the end of an answer has been sent."""
 
     kind = "audio"
 
@@ -80,7 +81,7 @@ class Voice(MediaStreamTrack):
         self.ends = False  # nothing more of the answer comes
 
     def begin(self) -> None:
-        """What is pushed from now on belongs to another answer."""
+        """Whatever is pushed from now on belongs to the next answer."""
         self._answer_at, self.ends = self._pushed, False
 
     def push(self, pcm: bytes) -> None:
@@ -90,7 +91,7 @@ class Voice(MediaStreamTrack):
         self._pushed += len(pcm) // 2
 
     def hush(self) -> int | None:
-        """Drop what waits; how many samples of the answer went out, None where all did."""
+        """Drop what waits. Returns how many samples of the answer were sent, None if all were."""
         if not self._pcm:
             return None
         self._pcm.clear()

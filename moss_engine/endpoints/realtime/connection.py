@@ -47,7 +47,7 @@ from moss_engine.endpoints.replies import SEND_S
 from moss_engine.endpoints.server import Server
 
 MAX_WAITING = 256
-"""Events of a client that wait for the ones before them, however small they are."""
+"""Events of a client that may wait, however small they are."""
 READ_AGAIN_S = 0.02
 KINDS = {
     "system": ({"input_text"},),
@@ -55,14 +55,14 @@ KINDS = {
     "assistant": ({"output_text", "text"}, {"output_audio", "audio"}),
 }
 GREETING = "Hello."
-"""What is answered where somebody wants an answer before anything was said."""
+"""What is answered when a response is asked for before anything was said."""
 STILL_THERE = "Are you still there?"
-"""What is asked after `idle_timeout_ms` of silence."""
+"""What is said after `idle_timeout_ms` of silence."""
 IDLE_LOOK_S = 0.1
 
 
 class Connection:
-    """Serves a client until it leaves; whatever it asked for ends with it."""
+    """Serves one client until it leaves, and then ends everything that it asked for."""
 
     def __init__(
         self, server: Server, caller: Caller, wire: Wire, settings: dict[str, Any] | None = None
@@ -81,7 +81,8 @@ class Connection:
         self._gone = False  # the client, as what was sent to it found out
 
     async def serve(self) -> None:
-        """Until the client leaves, which is noticed whatever its events wait for."""
+        """Runs until the client leaves; that is noticed even while its events wait for
+        something."""
         serving = [asyncio.create_task(self._read()), asyncio.create_task(self._act_on_all())]
         try:
             await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)
@@ -100,7 +101,7 @@ class Connection:
                 raise end
 
     async def _read(self) -> None:
-        """The client's events as they come, few enough of them to be held, until it leaves."""
+        """Take the client's events as they come, while not too many are held, until it leaves."""
         while (said := await self._wire.receive()) is not None:
             while self._holds_much(len(said)):
                 if self._gone:  # as nothing else says while nothing is read
@@ -110,8 +111,8 @@ class Connection:
             self._caller.num_held += len(said)
 
     def _holds_much(self, more: int) -> bool:
-        """Whether so many characters more are too many: of a caller, or for one that waits behind
-        others of its connection half of them."""
+        """Whether so many more characters would be too many for this caller; if events of this
+        connection wait already, half of the limit holds."""
         most = MAX_HELD if self._said.empty() else MAX_HELD // 2
         return self._caller.num_held + more > most
 
@@ -188,8 +189,8 @@ class Connection:
                 await self._emit("conversation.item.deleted", item_id=event.item_id)
 
     async def _update(self, told: str, said: dict[str, Any], event_id: str | None = None) -> None:
-        """Take what a client says of the session, as far as it can be had; what holds is told, and
-        what is wrong with other fields."""
+        """Apply what the client sets, as far as possible; then tell the settings that hold, and
+        what was wrong with the others."""
         before = self._responses.session
         session, ignored, refused = settled(self._server, before, said)
         if self._wire.plays and session.sounds_as != "audio/pcm":
@@ -216,12 +217,12 @@ class Connection:
             await self._refuse(error, event_id)
 
     def _open_decoder(self) -> Decoder | None:
-        """Of what the session hears; None for PCM."""
+        """The decoder for the session's input format; None for PCM."""
         law = LAWS.get(self._responses.session.hears_as)
         return Decoder(law, RATE_HZ) if law else None
 
     async def _ask_when_idle(self) -> None:
-        """After the session's `idle_s` of silence behind an answer somebody is asked for a word."""
+        """After `idle_s` of silence behind an answer, ask whether somebody is there."""
         responses, listening = self._responses, self._listening
         while True:
             await asyncio.sleep(IDLE_LOOK_S)
@@ -347,7 +348,7 @@ class Connection:
         await self._emit("error", error={**error.value(), "event_id": event_id})
 
     async def _emit(self, kind: str, **fields: Any) -> None:
-        """Tell the client, unless it is gone, which `serve` is about to hear, too."""
+        """Send an event; if the client is gone, `serve` is about to notice, too."""
         event = {"type": kind, "event_id": f"event_{secrets.token_hex(10)}", **fields}
         try:
             with anyio.fail_after(SEND_S):
@@ -361,7 +362,7 @@ EARLIER_PROTOCOL = "openai-beta.realtime-v1"
 
 @contextlib.contextmanager
 def admitted(server: Server, asked: HTTPConnection) -> Iterator[tuple[Caller, dict[str, Any]]]:
-    """Who opens a session, and with which settings, while it is open; raises ApiError."""
+    """The caller and the settings of a session, which counts as open inside; raises ApiError."""
     caller, settings = server.access.of_realtime(asked.scope)  # type: ignore[arg-type]
     caller.call()
     server.check_model(asked.query_params.get("model", server.model))

@@ -24,8 +24,8 @@ def new_item_id() -> str:
 
 @dataclass(eq=False)
 class Item(Answered):
-    """What was typed, said or answered. `speech` is a recording once it was heard. `call` is a
-    function that was called; with the role `tool` the item is what it gave."""
+    """Something typed, said or answered. `speech` is a recording that was understood. `call` is a
+    function that was called; with the role `tool` the item is its result."""
 
     id: str
     role: Role
@@ -38,7 +38,7 @@ class Item(Answered):
 
     @property
     def pending(self) -> bool:
-        """Whether it is a recording that is still listened to."""
+        """Whether it is a recording that is not understood yet."""
         heard = self.speech is not None or self.not_understood
         return self.role == "user" and self.spoken and not heard
 
@@ -73,8 +73,8 @@ class Item(Answered):
 
 
 def typed(item_id: str, role: Role, text: str, info: ServiceInfo) -> Item:
-    """An item of text; raises ApiError where every answer behind it would be refused for it. Of an
-    answer without words nothing is kept."""
+    """An item of text; raises ApiError if every later answer would be refused because of it. An
+    answer of white space becomes an empty one."""
     text = text if role != "assistant" or text.strip() else ""
     if role != "assistant" or text:
         try:
@@ -86,7 +86,7 @@ def typed(item_id: str, role: Role, text: str, info: ServiceInfo) -> Item:
 
 @dataclass
 class Conversation:
-    """Items by their order. All methods raise ApiError for an id that is unknown."""
+    """Items in their order. All methods raise ApiError for an unknown id."""
 
     items: list[Item] = field(default_factory=list)
 
@@ -100,8 +100,8 @@ class Conversation:
         )  # fmt: skip
 
     def add(self, item: Item, after: str | None = None) -> str | None:
-        """Put an item behind another (None: the last, "root": before the first); the id of the
-        item before it."""
+        """Put an item behind another one (None: the last; "root": at the beginning); returns the id
+        of the item before it."""
         if len(self.items) >= MAX_ITEMS:
             raise ApiError(
                 400, f"The conversation has {MAX_ITEMS} items; delete some, or begin a new one.",
@@ -127,19 +127,19 @@ class Conversation:
         self.items.remove(self.find(item_id))
 
     def last_of_user(self) -> Item | None:
-        """What was said last, or given by a function."""
+        """The last thing that was said, or given as a function's result."""
         asked = (item for item in reversed(self.items) if item.role in ("user", "tool"))
         return next(asked, None)
 
     @property
     def is_asked(self) -> bool:
-        """Whether something was said behind the last answer."""
+        """Whether something was said since the last answer."""
         said = [item.role for item in self.items if item.role != "system"]
         return bool(said) and said[-1] != "assistant"
 
     def last_said(self) -> Item:
-        """The user's item that is to be answered, none that is still listened to; raises ApiError
-        if there is none, or where all that was said behind the last answer could not be heard."""
+        """The item to be answered; recordings that are not understood yet do not count. Raises
+        ApiError if there is none, or if nothing since the last answer could be understood."""
         said = [item for item in self.items if item.role in ("user", "tool") and not item.pending]
         if not said:
             raise ApiError(
@@ -155,8 +155,8 @@ class Conversation:
         return asked[-1]
 
     def messages(self, mode: Mode, instructions: str, instead: str = "") -> tuple[Message, ...]:
-        """Everything up to the last thing that the user said, which is answered; or everything,
-        and `instead` as what the user says. Where a mode has its own, no system turn."""
+        """Everything up to the last thing that the user said; or everything, and then `instead` as
+        the user's words. A system turn only where the mode takes one."""
         upto = len(self.items) if instead else self.items.index(self.last_said()) + 1
         systems = [item.text for item in self.items[:upto] if item.role == "system"]
         system = "\n".join(text for text in (instructions, *systems) if text)

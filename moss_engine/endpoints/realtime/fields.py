@@ -1,5 +1,5 @@
-"""What a realtime client may send: OpenAI's events with the fields that are served, of those with
-other names before its general availability, too."""
+"""What a realtime client may send: OpenAI's events with the fields that are served, also under
+their names from before general availability."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from moss_engine.endpoints.errors import ApiError, of_detail
 from moss_engine.endpoints.functions import AnyFlatChoice, CallItem, FlatTools, ItemName, OutputItem
 
 Modalities = Annotated[list[Literal["text", "audio"]], Field(min_length=1, max_length=2)]
-"""A spoken answer comes with its words, with or without "text"."""
+"""A spoken answer always comes with its words, with or without "text"."""
 MaxTokens = Annotated[
     Annotated[Rows, Tag("<number>")] | Annotated[Literal["inf"], Tag("<text>")],
     Discriminator(lambda value: "<text>" if isinstance(value, str) else "<number>"),
@@ -40,7 +40,7 @@ MAX_AUDIO_CHARS = 4 * 1024 * 1024
 Base64 = Annotated[str, Field(max_length=MAX_AUDIO_CHARS)]
 
 FORMATS = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
-"""Earlier names of formats, and what they are called now."""
+"""Earlier names of audio formats, and their present ones."""
 EARLIER = {
     "modalities": ("output_modalities",),
     "max_response_output_tokens": ("max_output_tokens",),
@@ -52,7 +52,7 @@ EARLIER = {
     "voice": ("audio", "output", "voice"),
     "speed": ("audio", "output", "speed"),
 }
-"""Earlier names of a session's or a response's fields, and where they are now."""
+"""Earlier names of a session's or a response's fields, and where these are now."""
 
 
 def _format(value: Any) -> Any:
@@ -77,7 +77,7 @@ Format = Annotated[AudioFormat, BeforeValidator(_format)]
 
 
 LEAST_LEVEL, MOST_LEVEL = 0.05, 0.95
-"""Of the probability from which on a frame counts as speech: at 0 or 1 all or nothing would."""
+"""Limits of the threshold: at 0 every frame would count as speech, at 1 none."""
 
 
 def _level(probability: float) -> float:
@@ -85,7 +85,7 @@ def _level(probability: float) -> float:
 
 
 class Detection(OpenBody):
-    """How turns are found. What is null, or left out, is the service's own, which
+    """How turns are found. Fields that are null or missing have the service's own values, which
     `session.updated` tells."""
 
     create_response: bool = True
@@ -100,7 +100,7 @@ class Detection(OpenBody):
 
 
 class ServerVad(Detection):
-    """`silence_duration_ms` of silence end a turn."""
+    """A turn ends after `silence_duration_ms` of silence."""
 
     type: Literal["server_vad"] = "server_vad"
     threshold: Annotated[float, Field(ge=0, le=1), AfterValidator(_level)] = LIKELY
@@ -110,14 +110,14 @@ class ServerVad(Detection):
 
 
 class SemanticVad(Detection):
-    """Words and melody decide how long a pause may be."""
+    """Words and melody decide how long a pause may be before the turn ends."""
 
     type: Literal["semantic_vad"] = "semantic_vad"
     eagerness: Literal["auto", "low", "medium", "high"] = "auto"
 
 
 class Transcription(OpenBody):
-    """Whether to tell what was heard; who listens is the service's choice."""
+    """Whether transcripts are sent; which recogniser makes them is up to the service."""
 
     model: str | None = None
     language: Language | None = None
@@ -176,7 +176,7 @@ class InputAudio(OpenBody):
 
 
 class OutputAudio(OpenBody):
-    """Of an earlier answer that was spoken; its words count."""
+    """Part of an earlier spoken answer, of which the words count."""
 
     type: Literal["output_audio", "audio"]
     transcript: str
@@ -222,7 +222,7 @@ Metadata = dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_l
 
 
 class ResponseFields(AnswerFields):
-    """`conversation` and `input` would make another answer than the one to what was said."""
+    """`conversation` and `input` are refused where they would ask for a different answer."""
 
     conversation: Literal["auto"] | None = None
     input: Annotated[list[None], Field(max_length=0)] | None = None
@@ -247,7 +247,7 @@ class BufferAppend(Event):
 
 
 class BufferCommand(Event):
-    """Clearing the output drops what is not heard yet of an answer over WebRTC."""
+    """Clearing the output drops what was not played yet of an answer over WebRTC."""
 
     type: Literal[
         "input_audio_buffer.commit", "input_audio_buffer.clear", "output_audio_buffer.clear"
@@ -295,7 +295,7 @@ TAGGED = tuple(
 )
 CLIENT_EVENT: TypeAdapter[Any] = TypeAdapter(Annotated[Union[TAGGED], told_by("type")])  # noqa: UP007
 MAX_REFUSED = 16
-"""Fields of one update that are told to be wrong; with more of them it is refused as a whole."""
+"""With more wrong fields than this, an update is refused as a whole."""
 
 
 def read_event(said: str | bytes) -> Any:
@@ -305,8 +305,7 @@ def read_event(said: str | bytes) -> Any:
 
 
 def read_session(said: dict[str, Any]) -> tuple[SessionFields, list[ApiError]]:
-    """A session's fields as far as they can be had, and what is wrong with the others, which are
-    taken out of it."""
+    """The session's valid fields, and what is wrong with the others, which are left out."""
     said, refused = _present(said), list[ApiError]()
     while True:
         try:
@@ -323,7 +322,7 @@ def read_session(said: dict[str, Any]) -> tuple[SessionFields, list[ApiError]]:
 
 
 def read_response(said: dict[str, Any]) -> ResponseFields:
-    """Raises ApiError for what would give another answer than was asked for."""
+    """Raises ApiError for fields that would ask for a different answer than is given."""
     try:
         return parse_value(_present(said), ResponseFields)
     except ApiError as error:
@@ -331,13 +330,13 @@ def read_response(said: dict[str, Any]) -> ResponseFields:
 
 
 def _of(error: ApiError, holder: str) -> ApiError:
-    """What is wrong with a field, told as one of its `holder`."""
+    """The same error, about a field of the `holder`."""
     error.param, error.message = f"{holder}.{error.param}", f"{holder}.{error.message}"
     return error
 
 
 def _present(said: dict[str, Any]) -> dict[str, Any]:
-    """With the present names of fields."""
+    """The same fields under their present names."""
     now = {name: value for name, value in said.items() if name not in EARLIER}
     for name, (*inside, last) in EARLIER.items():
         if name not in said:
@@ -351,8 +350,8 @@ def _present(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _held(said: Any, place: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Of a place, which also names members of unions, as much as there is: of a list no more than
-    which of its values."""
+    """The part of an error's location that exists in `said`: names of union members are skipped,
+    and inside a list only the index is kept."""
     held: tuple[int | str, ...] = ()
     for step in place:
         if isinstance(said, list) and isinstance(step, int):

@@ -1,6 +1,6 @@
-"""What a realtime session hears: a buffer, the turns in it with what follows when somebody takes
-the floor or gives it back, and recordings that become items and are understood beside everything
-else."""
+"""What a realtime session hears: the input buffer, the turns found in it and what follows when
+somebody begins or ends one, and recordings, which become items and are understood in the
+background."""
 
 from __future__ import annotations
 
@@ -37,22 +37,23 @@ from moss_engine.endpoints.realtime.wire import GONE, RATE_HZ
 
 MIN_MS = 100
 MAX_WAITING = 16
-"""Recordings of a session that are understood or wait for it; each holds its sound."""
+"""Recordings of a session that are being understood or wait for it; each holds its sound."""
 SAYING_CHARS, SAID_AHEAD_S = 200, 1.0
-"""Of the words that an echo may have: so many, up to those that are said so soon."""
+"""The answer's words that an echo may have: the last SAYING_CHARS up to what is spoken SAID_AHEAD_S
+from now."""
 BLOCK = RATE_HZ // 10
-"""Samples that are heard at a time, however many a client sends: what a turn brings about comes
-before the next one."""
+"""Samples that are handled at a time, so that everything that follows from one turn happens before
+the next, however much a client sends at once."""
 
 
 def _new_item() -> Item:
-    """Of somebody who speaks."""
+    """The item of what is about to be said."""
     return Item(new_item_id(), "user", True)
 
 
 class Listening:
-    """`responses` is told of every turn that the service found and understood, and of what was
-    understood of one so far; to the floor this is who answers by them."""
+    """The hearing side of a session. It tells `responses` of turns that were found and understood,
+    and of what is understood of the current one; for its floor it is the answerer."""
 
     def __init__(self, responses: Responses):
         self._item = _new_item()  # what is said now, or next, becomes this one
@@ -84,8 +85,8 @@ class Listening:
         return await asyncio.to_thread(load_detector)
 
     async def find(self, detector: Detector | None) -> None:
-        """Turns, as the session says how; None: the client commits them. What is held is heard
-        anew."""
+        """Find turns as the session's settings say; None: the client commits them. Sound that is
+        held is processed again."""
         held = self.follower.take_all()
         self._num_before += self.follower.num_taken - len(held)
         how = self._responses.session.detection
@@ -97,8 +98,8 @@ class Listening:
         await self.hear(held)
 
     async def hear(self, pcm: np.ndarray) -> None:
-        """More sound, int16 [n] at `RATE_HZ`; raises AudioLongError where nobody takes what is
-        held."""
+        """Take more sound, int16 [n] at `RATE_HZ`; raises AudioLongError where too much is held
+        that nobody commits."""
         self.floor.interrupts = self._responses.session.interrupts
         max_s = self._server.info.max_speech_s
         for start in range(0, len(pcm), BLOCK):
@@ -121,11 +122,11 @@ class Listening:
             self._responses.begin_ahead(Item(self._item.id, "user", True, speech=said))
 
     def ms_of(self, at: int) -> int:
-        """Of the session's sound, for a sample of the follower's."""
+        """Milliseconds of the session's sound at a sample of the follower."""
         return (self._num_before + at) * 1000 // RATE_HZ
 
     def clear(self) -> None:
-        """Nothing of what is held is a turn."""
+        """Drop what is held; it becomes no turn."""
         self._item = _new_item()
         self.floor.hearing.forget()
         self.follower.clear()
@@ -136,7 +137,7 @@ class Listening:
             task.cancel()
 
     async def _began(self, taken: Taken) -> None:
-        """No sound follows what tells of an interruption."""
+        """Somebody began to speak. No sound of an answer follows the event that says so."""
         answer, saying = self._responses.answer, self._responses.saying
         if taken.mends is not None:
             self._server.figures.mended.inc()
@@ -154,14 +155,14 @@ class Listening:
             await self._undo(taken.mends, answered.items if answered else [])
 
     async def _undo(self, turn: Turn, answer: list[Item]) -> None:
-        """As if an earlier turn had not been answered: it is part of the one that goes on."""
+        """Delete a turn and its answer, as it is part of the turn that goes on."""
         for item in self._talk.items[self._talk.items.index(turn.called) :]:
             if item is turn.called or item in answer:
                 self._talk.delete(item.id)
                 await self._emit("conversation.item.deleted", item_id=item.id)
 
     async def _ended(self, taken: Taken) -> None:
-        """The turn becomes an item, unless it was none."""
+        """A turn is over, and becomes an item unless it was a false start."""
         heard, item = taken.heard, self._said()
         over = {"audio_end_ms": self.ms_of(heard.at), "item_id": item.id}
         await self._emit("input_audio_buffer.speech_stopped", **over)
@@ -172,12 +173,12 @@ class Listening:
             self.floor.ended(taken, item)
 
     def _said(self) -> Item:
-        """What was said; what is said next becomes another."""
+        """The item of what was said; what comes next gets a new one."""
         item, self._item = self._item, _new_item()
         return item
 
     async def commit(self) -> None:
-        """What the buffer holds becomes an item; raises AudioEmptyError for too little."""
+        """The buffer becomes an item; raises AudioEmptyError if it holds too little."""
         held_ms = round(1000 * self.follower.held_s)
         if held_ms < MIN_MS:
             raise AudioEmptyError(
@@ -187,7 +188,7 @@ class Listening:
         await self._commit(pcm, self._said())
 
     async def add(self, pcm: np.ndarray, item: Item, after: str | None = None) -> None:
-        """A recording as an item, behind another one; it is understood meanwhile."""
+        """A recording becomes an item, behind another one, and is understood in the background."""
         self._require_room()
         await self.show(item, after)
         self._understand(pcm, item)
@@ -233,7 +234,8 @@ class Listening:
     async def _hear(
         self, pcm: np.ndarray, item: Item, known: Understanding | None, num_spoken: int
     ) -> None:
-        """A recording, or a turn that the service found, with what is `known` of it."""
+        """Understand a recording, or a turn that was found, of which something may be `known`
+        already."""
         place: dict[str, Any] = {"item_id": item.id, "content_index": 0}
         kind = "conversation.item.input_audio_transcription"
         try:
@@ -255,7 +257,8 @@ class Listening:
             self._responses.turn_over(item)
 
     async def _tell_later(self, kind: str, **fields: Any) -> None:
-        """`serve` is about to notice, too, if the client takes nothing any more."""
+        """Send an event from a background task; if the client is gone, `serve` notices by
+        itself."""
         with contextlib.suppress(*GONE):
             await self._emit(kind, **fields)
 
@@ -274,7 +277,7 @@ class Listening:
         return first_s is None or time.monotonic() - first_s <= UNHEARD_S
 
     def saying(self) -> str:
-        """At the speed of speech."""
+        """Estimated from how long the answer is being played."""
         saying, rate_hz = self._responses.saying, self._server.info.sample_rate_hz
         if saying is None or saying.first_sound_s is None:
             return ""

@@ -1,5 +1,5 @@
-"""The responses of a realtime session, one at a time: a reply's events as the events that clients
-know."""
+"""The responses of a realtime session, one at a time: the events of a reply as the events of the
+interface."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ Ready = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Answer:
-    """Made when a response is asked for; `run` is its life. `session` holds what was set for it.
+    """One response; `run` makes it. `session` holds its settings.
 
-    `sent_s` seconds of sound were sent so far; `over`: nothing of it follows `response.done`;
-    `unwanted` is set once it is cancelled. It may have been begun `ahead`. `ignored` names fields
-    that had no effect on it.
+    `sent_s` seconds of sound were sent so far; `over`: only `response.done` is left to be sent;
+    `unwanted` is set when it is cancelled. It may have been begun `ahead`. `ignored` are fields
+    that have no effect on it.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Answer:
 
     @property
     def items(self) -> list[Item]:
-        """What it put into the conversation."""
+        """The items that it added to the conversation."""
         return [*([self.item] if self._shown else []), *self._calls]
 
     @property
@@ -92,7 +92,7 @@ class Answer:
         return self.unwanted.is_set()
 
     def cancel(self, reason: str) -> None:
-        """Nothing more of it is sent; `run` ends soon."""
+        """Send nothing more of it; `run` ends soon."""
         self._why_cancelled = self._why_cancelled or reason
         self.unwanted.set()
         if self._reply is not None:
@@ -129,7 +129,7 @@ class Answer:
         return {"type": "failed", "error": refusal.value()}
 
     def request(self) -> Request:
-        """What is asked of the service; raises ApiError or MossError."""
+        """The request for the service; raises ApiError or MossError."""
         session, server = self._session, self._server
         if session.reads and server.info.reading_mode is not None:
             mode, tools = server.info.reading_mode, None
@@ -150,7 +150,8 @@ class Answer:
         )
 
     async def _follow(self) -> Finished:
-        """Every event of the reply; a cancelled one is followed to its end, for its rows."""
+        """Handle every event of the reply; a cancelled one is followed to its end, too, for its
+        rows."""
         request = self._usage.request = self.request()
         self._caller.call()
         begun = await self._ahead.take(request)
@@ -200,7 +201,7 @@ class Answer:
             await self._part("response.output_audio.delta", delta=delta)
 
     async def _call(self, event: Called) -> None:
-        """A function is called, in an item of its own."""
+        """A function is called: it gets an item of its own."""
         item = Item(new_item_id(), "assistant", False, "in_progress")
         item.call = event.call
         before, index = self._talk.add(item), len(self.items)
@@ -231,14 +232,14 @@ class Answer:
             await self._part("response.output_text.delta", delta=event.text)
 
     def _place_of_last(self) -> float:
-        """The sample from which on the last words are spoken; several of them come at a time."""
+        """The sample at which the latest words are spoken; several may come with one start."""
         start = self.item.words[-1][0]
         words = [(at, text) for at, text in self.item.words if at == start]
         places = char_places(words, self._server.info.sample_rate_hz)
         return places[-1 - len(words[-1][1])]
 
     def _end(self, finished: Finished) -> tuple[str, dict[str, Any] | None]:
-        """Status and its details; what was sampled and not sent is forgotten."""
+        """Status and details; what was sampled but not sent is removed from the item."""
         self.item.rows = finished.rows
         if finished.reason is FinishReason.CANCELLED:
             if self._session.speaks:
@@ -252,7 +253,7 @@ class Answer:
         return {"type": "cancelled", "reason": self._why_cancelled or "client_cancelled"}
 
     async def _show(self) -> None:
-        """The item and its one part appear, unless they did."""
+        """Announce the item and its one part, if that was not done yet."""
         if self._shown:
             return
         self.item.status = "in_progress"
@@ -264,7 +265,7 @@ class Answer:
         await self._part("response.content_part.added", part=part)
 
     async def _close(self) -> None:
-        """The item is told once more as a whole."""
+        """Send the complete item."""
         if self._session.speaks:
             if self._encoder is not None and not self.cancelled:
                 await self._sound(self._encoder.push(np.empty(0, np.int16), last=True))
@@ -317,9 +318,9 @@ class Answer:
 
 @dataclass(eq=False)
 class Responses:
-    """`session` holds for the next one. `answer` is being made, `saying` is heard, or was last;
-    `asked` are recordings that the client itself asked to be answered; `ahead` holds an answer that
-    was begun before its turn was over."""
+    """`session` holds for the next response. `answer` is being made; `saying` is being played, or
+    was last; `asked` are recordings for which the client itself asked for a response; `ahead` holds
+    an answer that was begun before its turn was over."""
 
     server: Server
     caller: Caller
@@ -340,33 +341,33 @@ class Responses:
 
     @property
     def playing(self) -> bool:
-        """Whether an answer is made, or still heard."""
+        """Whether an answer is being made or played."""
         return self.answer is not None or time.monotonic() < self._plays_until_s
 
     @property
     def idle_s(self) -> float:
-        """For how long nobody has said anything behind an answer; 0 where one is to come."""
+        """Seconds of silence since the last answer was played; 0 while one is expected."""
         if self.saying is None or self.answer is not None or self._turns:
             return 0.0
         return time.monotonic() - max(self._spoken_s, self._plays_until_s)
 
     def spoken(self) -> None:
-        """Somebody speaks, or is spoken to."""
+        """Somebody speaks, or is spoken to, now."""
         self._spoken_s = time.monotonic()
 
     def tasks(self) -> Iterator[asyncio.Task[None]]:
-        """Everything that is under way."""
+        """All running tasks."""
         yield from (*self._turns, *filter(None, (self._answering,)))
 
     def begin(
         self, session: Session, ready: Ready | None = None, ignored: list[str] | None = None
     ) -> None:
-        """Answer what was said, once `ready` is over; `ignored` fields have no effect on it."""
+        """Answer what was said, once `ready` has finished."""
         self.answer = self.saying = answer = Answer(self, session, self.talk, ignored)
         self._answering = asyncio.create_task(self._run(answer, ready))
 
     async def over(self) -> None:
-        """Wait for the one that is being made."""
+        """Wait until the current answer is complete."""
         if self._answering is not None:
             await asyncio.wait({self._answering})
 
@@ -377,14 +378,14 @@ class Responses:
         await self.over()
 
     async def interrupt(self) -> None:
-        """As somebody speaks; it ends soon."""
+        """Somebody speaks: cancel the answer, which ends soon."""
         self._plays_until_s = 0.0
         if self.answer is not None:
             self.answer.cancel("turn_detected")
         await self.hush()
 
     async def hush(self) -> None:
-        """Nothing more of an answer is played, where the wire does that, and no more is history."""
+        """Stop playback, where the wire plays, and cut the answer to what was played."""
         played, saying = self.wire.hush(), self.saying
         if played is None or saying is None:
             return
@@ -393,26 +394,26 @@ class Responses:
             await self.cut(item, played, played * 1000 // self.server.info.sample_rate_hz)
 
     async def cut(self, item: Item, num_samples: int, ms: int) -> None:
-        """No more of an answer was heard than so many samples, or milliseconds as it is told."""
+        """Only so many samples of an answer, or milliseconds for the client, were heard."""
         item.cut(num_samples, self.server.info)
         place = {"item_id": item.id, "content_index": 0}
         await self.emit("conversation.item.truncated", **place, audio_end_ms=ms)
 
     def turn_over(self, item: Item) -> None:
-        """A turn that was found by the service was understood: it is answered when its time comes,
-        unless the client asked for that itself."""
+        """A turn that the service found was understood: answer it when possible, unless the client
+        asks for the response itself."""
         if self.session.answers and item not in self.asked:
             turn = asyncio.create_task(self._answer_turn(item))
             self._turns.add(turn)
             turn.add_done_callback(self._turns.discard)
 
     def forget_turns(self) -> None:
-        """Those that were found are answered no more."""
+        """Do not answer the turns that were found."""
         for turn in self._turns:
             turn.cancel()
 
     def begin_ahead(self, item: Item) -> None:
-        """A turn was understood as far as it goes: its answer is begun, but not told."""
+        """The current turn is understood so far: begin its answer, without sending any of it."""
         session = self.session
         if not session.answers or self.answer is not None:
             return

@@ -34,10 +34,10 @@ LAWS: dict[str, Law] = {"audio/pcmu": "ULAW", "audio/pcma": "ALAW"}
 
 @dataclass(frozen=True)
 class Session:
-    """`detection`: how the service finds the ends of turns; None: the client commits them.
-    `max_rows`: None for the checkpoint's own; `voice`: None for the default; `metadata`
-    of one response are sent back with it. It answers `instead` of what was said, or reads that
-    out as it stands. `transcription`: it only writes down what is said."""
+    """Settings of a session, or of one response. `detection`: how the service finds the ends of
+    turns; None: the client commits them. `max_rows` and `voice`: None for the default. `metadata`
+    of a response are sent back with it. `instead`: answer this text, not what was said; with
+    `reads` it is read out. `transcription`: only transcripts are sent."""
 
     id: str
     model: str
@@ -58,7 +58,7 @@ class Session:
     reads: bool = False
 
     def updated(self, fields: SessionFields) -> Session:
-        """With what a client set; fields that it left out stay as they are."""
+        """With what a client sets; fields that it leaves out stay."""
         heard = fields.audio and fields.audio.input
         session = self._answering(fields, fields.audio and fields.audio.output)
         session = session._with(transcription=fields.type and fields.type == "transcription")
@@ -75,7 +75,7 @@ class Session:
         return session
 
     def answering(self, fields: ResponseFields) -> Session:
-        """As one response is asked for; fields that were left out are as the session has them."""
+        """For one response; fields that it leaves out are those of the session."""
         session = self._answering(fields, fields.audio and fields.audio.output)
         return replace(session, metadata=fields.metadata)
 
@@ -95,12 +95,12 @@ class Session:
         return session
 
     def _with(self, **changes: Any) -> Session:
-        """What is None stays as it is."""
+        """With these changes; None changes nothing."""
         return replace(self, **{name: new for name, new in changes.items() if new is not None})
 
     @property
     def finding(self) -> dict[str, Any] | None:
-        """How the ends of turns are found, whatever follows them."""
+        """The settings by which ends of turns are found, without those of what follows."""
         follows = {*Detection.model_fields, "idle_timeout_ms"}
         return self.detection and self.detection.model_dump(exclude=follows)
 
@@ -111,12 +111,12 @@ class Session:
 
     @property
     def interrupts(self) -> bool:
-        """Whether who talks stops an answer."""
+        """Whether somebody who talks stops an answer."""
         return self.detection is None or self.detection.interrupt_response
 
     @property
     def idle_s(self) -> float | None:
-        """Silence behind an answer after which it asks; None for none."""
+        """Silence after an answer before somebody is asked whether they are there; None: never."""
         idle_ms = self.detection.idle_timeout_ms if isinstance(self.detection, ServerVad) else None
         return None if idle_ms is None else idle_ms / 1000
 
@@ -163,21 +163,21 @@ class Session:
 
 
 def first_session(server: Server, session_id: str) -> Session:
-    """What holds before a client says otherwise, where turns can be found."""
+    """The settings of a new session."""
     detection = SemanticVad() if server.judges else ServerVad()
     return Session(session_id, server.model, detection=detection if server.info.hears else None)
 
 
 def warning(ignored: list[str] | None) -> dict[str, list[str]]:
-    """What tells of fields that have no effect."""
+    """The field of an event that names fields without effect."""
     return {"warnings": ignored} if ignored else {}
 
 
 def settled(
     server: Server, before: Session, said: dict[str, Any]
 ) -> tuple[Session, list[str], list[ApiError]]:
-    """A session with what a client says of it, as far as it can be had; the fields without effect,
-    and what is wrong with the others."""
+    """A session with what a client sets, as far as possible; the fields without effect, and what is
+    wrong with others."""
     fields, refused = read_session(said)
     session, ignored = before.updated(fields), without_effect(fields)
 

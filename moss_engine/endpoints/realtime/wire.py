@@ -1,5 +1,5 @@
-"""What events of a realtime session, and its sound, come and go by: a WebSocket, whose client may
-know the events by their earlier names, or a call (`calls`)."""
+"""Transport of a realtime session's events and sound: a WebSocket, on which clients may use the
+earlier names of events, or a WebRTC call (`calls`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moss_engine.audio.rate import FROM_HZ
 from moss_engine.endpoints.sound import from_base64
 
 RATE_HZ = FROM_HZ
-"""Of the sound that sessions work with."""
+"""Rate of the sound that sessions work with."""
 MAX_NAME_CHARS = 512
 GONE = (WebSocketDisconnect, TimeoutError)
 EARLIER = {
@@ -27,18 +27,18 @@ EARLIER = {
     "response.output_text.done": "response.text.done",
     "conversation.item.added": "conversation.item.created",
 }
-"""Names of events before the interface's general availability, for clients that ask for them."""
+"""Names that events had before general availability, for clients that ask for them."""
 EARLIER_PARTS = {"output_audio": "audio", "output_text": "text"}
 
 
 class Wire(Protocol):
-    """What events, and sound, come and go by. `plays`: it plays the answers itself, as PCM, and
-    knows how far it came."""
+    """Carries events and sound. `plays`: it plays the answers itself, as PCM, and knows how much
+    was played."""
 
     plays: bool
 
     async def receive(self) -> str | bytes | np.ndarray | None:
-        """An event, or sound as int16 [n] at `RATE_HZ`; None once the client is gone."""
+        """The next event, or sound as int16 [n] at `RATE_HZ`; None once the client is gone."""
         ...
 
     async def send(self, event: dict[str, Any]) -> None:
@@ -46,13 +46,13 @@ class Wire(Protocol):
         ...
 
     def hush(self) -> int | None:
-        """Drop what is not played yet; the samples of the last answer that were, None where
-        nothing was dropped."""
+        """Drop what was not played yet; returns how many samples of the last answer were, None
+        where nothing was dropped."""
         ...
 
 
 class SocketWire:
-    """A WebSocket; `earlier`: events have the names of before the general availability."""
+    """A WebSocket; `earlier`: events have their earlier names."""
 
     plays = False
 
@@ -74,11 +74,11 @@ class SocketWire:
         await self._socket.send_text(json.dumps(event, ensure_ascii=False))
 
     def hush(self) -> None:
-        """Clients play what they are sent."""
+        """Clients play what they are sent by themselves."""
 
 
 def _earlier(value: Any) -> Any:
-    """With the earlier names of parts of items."""
+    """The same with the earlier names of items' parts."""
     if isinstance(value, list):
         return [_earlier(inner) for inner in value]
     if not isinstance(value, dict):
@@ -100,7 +100,7 @@ def samples_of(data: str, decoder: Decoder | None, last: bool = False) -> np.nda
 
 
 def event_id_of(said: str | bytes) -> str | None:
-    """The name that a client gave an event which cannot be read, if that can be."""
+    """The id of a client's event that cannot be read, where at least the id can."""
     try:
         found = json.loads(said).get("event_id")
     except (ValueError, AttributeError, RecursionError):

@@ -1,14 +1,18 @@
-"""Audio files of visitors -> samples: a bounded, suspicious reader over libsndfile alone.
+"""Audio files of visitors -> samples: a bounded, suspicious reader over libsndfile.
 
 A file is believed in steps: its first bytes must be those of a known container, its header must
 describe a bearable recording, and only then are samples decoded, never more than were allowed.
-libsndfile opens no file by itself, so a playlist or a link can make nothing be read.
+libsndfile opens no file by itself, so a playlist or a link can make nothing be read. From what
+phones and browsers record, which it does not know, a process of its own makes WAV (`unpack`).
 """
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +39,8 @@ LOUD_PEAK = 4.0
 UNKNOWN_FRAMES = 1 << 62
 """Length field of a stream that was written without seeking back, as libsndfile gives it."""
 
+UNPACK = Path(__file__).with_name("unpack.py")
+UNPACK_S = 60.0
 _FORMATS = "WAV, FLAC, OGG, MP3 or AIFF"
 _CONTAINERS = tuple(b"RIFF RIFX RF64 riff fLaC OggS FORM caff .snd ID3 \xff".split())
 """What files begin with; an MP3 file without a tag begins with all bits of a frame's sync."""
@@ -50,21 +56,38 @@ def read_audio(source: Path | str | bytes, max_s: float = 60.0) -> tuple[np.ndar
     accepted, and nothing but the source is opened.
     """
     data = _bytes_of(source)
-    if data[4:8] == b"ftyp" or data.startswith(b"\x1aE\xdf\xa3"):
-        kind = "MP4 and M4A" if data[4:8] == b"ftyp" else "WebM"
-        raise AudioFormatError(
-            f"{kind} files cannot be read here; send {_FORMATS}, as from: ffmpeg -i FILE out.flac."
-        )
-    if not data.startswith(_CONTAINERS):
-        raise AudioFormatError(f"This is no audio file that can be read here; send {_FORMATS}.")
     try:
+        if data[4:8] == b"ftyp":
+            data = _unpacked(data, "mov", "MP4 and M4A", max_s)
+        elif data.startswith(b"\x1aE\xdf\xa3"):
+            data = _unpacked(data, "matroska", "WebM", max_s)
+        elif not data.startswith(_CONTAINERS):
+            raise AudioFormatError(f"This is no audio file that can be read here; send {_FORMATS}.")
         with _Forwards(_Bytes(data)) as file:
             _check_header(file, max_s)
             return _decode(file, max_s), file.samplerate
-    except (soundfile.SoundFileError, OSError, ValueError, OverflowError):
+    except (
+        soundfile.SoundFileError,
+        subprocess.SubprocessError,
+        OSError,
+        ValueError,
+        OverflowError,
+    ):
         raise AudioFormatError(
             f"The audio file is damaged or of an unknown kind; send {_FORMATS}."
         ) from None
+
+
+def _unpacked(data: bytes, container: str, kind: str, max_s: float) -> bytes:
+    """As a WAV file, of one sample more where there are more than are allowed."""
+    if importlib.util.find_spec("av") is None:
+        raise AudioFormatError(
+            f"{kind} files take one more package here: pip install av; or send {_FORMATS}, as "
+            "from: ffmpeg -i FILE out.flac."
+        )
+    command = (sys.executable, str(UNPACK), container, str(max_s), str(MAX_DECODED_BYTES))
+    done = subprocess.run(command, input=data, capture_output=True, timeout=UNPACK_S, check=True)
+    return done.stdout
 
 
 class _Forwards(soundfile.SoundFile):

@@ -59,7 +59,7 @@ class Recording(OpenBody):
     """`data` is base64 of a sound file, whose format is found out from its first bytes."""
 
     data: str
-    format: Literal["wav", "mp3", "flac", "ogg", "opus", "aiff"] = "wav"
+    format: Literal["wav", "mp3", "flac", "ogg", "opus", "aiff", "m4a", "mp4", "webm"] = "wav"
 
 
 class AudioPart(OpenBody):

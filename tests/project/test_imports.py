@@ -29,6 +29,7 @@ ALLOWED = {
     "heap": "",
     "config": "api options",
     "audio": "api onnxruntime soundfile soxr",
+    "audio.unpack": "av",
     "models": "api safetensors torch",
     "kernels": "torch triton",
     "kernels.lm": "kernels models torch triton",

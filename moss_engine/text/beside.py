@@ -1,4 +1,4 @@
-"""Work on texts, of milliseconds each, beside the event loop that serves everybody."""
+"""Text processing of some milliseconds, in a thread beside the event loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 _TEXTS = ThreadPoolExecutor(1, "texts")
-"""One after the other: with many threads all wait for Python's lock."""
+"""One text at a time: several threads would only wait for Python's lock."""
 
 
 async def beside(work: Callable[..., Result], *given: Any) -> Result:

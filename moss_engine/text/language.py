@@ -24,8 +24,8 @@ from moss_engine.text.spoken.text import spoken_text
 
 @dataclass(frozen=True)
 class Language:
-    """`name` as `foreign` gives it, `voice` as what is read is called in a sentence; `spoken_text`
-    turns any text into the words that are said, "" where there are none."""
+    """`name` as `foreign` returns it; `voice` is what sentences to visitors call it; `spoken_text`
+    turns any text into the words to be spoken, "" where there are none."""
 
     name: str
     voice: str
@@ -37,13 +37,13 @@ LANGUAGES = {"en": Language("English", "American English", spoken_text)}
 
 
 def said(mode: Mode, text: str) -> str:
-    """A text as it is read in a mode: its spoken words where the mode spells out."""
+    """The text as a mode reads it: as spoken words where the mode spells out."""
     return LANGUAGES[mode.language].spoken_text(text) if mode.spell_out else text
 
 
 def check_language(mode: Mode, text: str, remedy: str) -> None:
-    """Raise ForeignTextError, with the remedy, where the mode spells out what it reads and the text
-    looks otherwise."""
+    """Raise ForeignTextError, with the remedy, if the mode spells out what it reads and the text
+    seems to be in another language."""
     found = doubt(text, mode.language) if mode.spell_out else None
     if found is not None:
         raise ForeignTextError(f"{found}; {remedy}.")
@@ -58,13 +58,13 @@ def doubt(text: str, language: str = "en") -> str | None:
 
 
 MIN_FOREIGN_SHARE = 0.34
-"""Of a text's letters: that much of another script is more than a name or a formula."""
+"""With so many of its letters in another script, a text has more of it than a name or a formula."""
 
 _GUESSES: dict[str, Any] = json.loads(
     files("moss_engine.text").joinpath("languages.json").read_text(encoding="utf-8")
 )
 _SCRIPTS: dict[str, str] = _GUESSES["scripts"]
-"""By how the names of their letters begin, which of them a text may be in."""
+"""Scripts, by the beginning of their letters' Unicode names, and what each is called."""
 _WHOLE_WORDS = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")  # one letter of others is mathematics
 _ENGLISH = frozenset(" ".join(_GUESSES["English"]).split())
 _WORDS_OF = {
@@ -75,8 +75,8 @@ _WORDS_OF = {
     for name, lines in _GUESSES["frequent"].items()
     if (words := " ".join(lines).split())
 }
-"""Frequent words of each language that English has not, and those, in capitals in the file, that
-are also parts of names, which do not count alone."""
+"""For each language its frequent words that are not English, and those (in capitals in the file)
+that are also parts of names, and do not count alone."""
 _CODE = re.compile(r"[\w)][_/\\.@=(){}\[\]<>:][\w(]|[_=(){}\[\]<>\\]|\d")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 
@@ -106,7 +106,7 @@ def _script(text: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _script_of(letter: str) -> str:
-    """How the names of a script's letters begin; "" where it is Latin, or unknown."""
+    """The key of a letter's script; "" where it is Latin, or unknown."""
     name = unicodedata.name(letter, "").removeprefix("HALFWIDTH ")
     return next((prefix for prefix in _SCRIPTS if name.startswith(prefix)), "")
 

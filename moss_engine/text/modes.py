@@ -49,12 +49,12 @@ class Speakers:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the voices, the default one first."""
+        """Names of the voices, the default one first."""
         return tuple(v.name for v in sorted(self.voices, key=lambda voice: not voice.default))
 
     @property
     def speeds(self) -> tuple[float, float] | None:
-        """The slowest and the fastest that may be asked for."""
+        """The slowest and the fastest rate that may be asked for."""
         return (SLOWEST, FASTEST) if self.rates else None
 
     def tokens(self, voice: str | None, speed: float) -> tuple[str, ...]:

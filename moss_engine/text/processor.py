@@ -54,8 +54,8 @@ _BLANK_LINE = re.compile(r"\r?\n[^\S\n]*\r?\n\s*")
 
 @dataclass(frozen=True)
 class Part:
-    """A sentence, or a part of a long one, and the codes of silence that go before it. `goes_on`:
-    the next one is the rest of this sentence, whose writing has no capital there."""
+    """A sentence, or a part of a long one, and the codes of silence before it. `goes_on`: the next
+    part is the rest of the same sentence, which has no capital there as it is written."""
 
     text: str
     silence: tuple[int, ...] = ()
@@ -79,15 +79,15 @@ def parts_to_read(text: str, limits: Modes, mode: Mode, speed: float) -> list[Pa
 
 
 def _marked(sentence: str, ends: bool) -> str:
-    """With a mark at its end: what goes on in the next part is no sentence yet."""
+    """With a comma at its end, if the sentence goes on in the next part."""
     return as_sentence(sentence if ends or sentence[-1] in ".?!,;:" else f"{sentence},")
 
 
 def _pause(
     pauses: Pauses | None, speed: float, *, opens: bool, before: list[Part]
 ) -> tuple[int, ...]:
-    """The silence before a part that `opens` a paragraph or not. Between the parts of one sentence
-    there is none but that of its marks; who speaks fast pauses less."""
+    """The silence before a part, which may open a paragraph. Parts of one sentence have none beyond
+    that of their punctuation; at a higher speed pauses are shorter."""
     if pauses is None or not before or not (opens or before[0].text[-1] in ".?!"):
         return ()
     codes = pauses.paragraph if opens else pauses.sentence
@@ -102,7 +102,7 @@ PUBLISHED_SOSP = "<|object_ref_start|>"
 
 
 FRAMES = 16
-"""What stands around all texts, whose ids are kept."""
+"""Texts of the turn template, whose ids are cached."""
 
 
 class Processor:
@@ -158,7 +158,7 @@ class Processor:
         return self._tokenizer.open_decoder()
 
     def pieces(self) -> tuple[str, ...]:
-        """What every text id stands for, to be shown: bytes that are no character by themselves as
+        """What each text id stands for, for display; bytes that are no complete character are
         U+FFFD."""
         return tuple(self._tokenizer.piece(text_id) for text_id in range(self._vocab_sizes.text))
 
@@ -192,7 +192,7 @@ class Processor:
     def _read(
         self, mode: Mode, part: Part, request: Request, speaker: tuple[int, ...], in_all: int
     ) -> Segment:
-        """A sentence that is read as it stands: its reply writes the words of its prompt."""
+        """A sentence that is read out: the reply may write its words only."""
         ids = self._encode(part.text)
         prompt = self._prompt(mode, [("user", text_rows(ids, self.ids))], speaker)
         most = min(request.sampling.max_rows, self._cap(part.text, request.speed))
@@ -200,7 +200,7 @@ class Processor:
         return Segment(prompt, most, words, in_all, part.silence, part.goes_on)
 
     def _words(self, ids: list[int]) -> tuple[tuple[int, ...], ...]:
-        """A text's ids word by word; a word holds the space before it."""
+        """A text's ids, word by word; each word includes the space before it."""
         words: list[list[int]] = []
         for text_id in ids:
             if not words or self._tokenizer.piece(text_id).startswith(" "):
@@ -270,7 +270,8 @@ class Processor:
         )
 
     def _cap(self, sentence: str, speed: float) -> int:
-        """The most rows that speaking a sentence can take, so that no reply goes on for ever."""
+        """The most rows that a sentence can take to be spoken, so that no reply goes on for
+        ever."""
         rows_per_char = self._limits.max_rows_per_char / min(1.0, speed)
         return max(self._limits.min_cap_rows, math.ceil(len(sentence) * rows_per_char))
 
@@ -315,8 +316,8 @@ class Processor:
 
 
 def _readable(mode: Mode, message: Message) -> Content:
-    """The content as the network reads it, what a user typed without the space around it; raises
-    TextEmptyError if a text has nothing to read."""
+    """The content as the network reads it, typed text without surrounding space; raises
+    TextEmptyError if nothing is left to read."""
     content = message.content
     if not isinstance(content, Text):
         return content

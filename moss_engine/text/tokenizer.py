@@ -12,7 +12,7 @@ from moss_engine.api.errors import CheckpointError
 from moss_engine.api.small_files import read_text
 
 REPLACED = {"<|empty|>": ".", "<|end_empty|>": ":"}
-"""Special tokens of MOSS-Speech that stand for a sign in the text of a reply; all others are not
+"""Special tokens of MOSS-Speech that stand for a character of the reply's text; all others are not
 shown."""
 
 MAX_FILE_BYTES = 64 * 1024 * 1024

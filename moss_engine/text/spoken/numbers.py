@@ -23,7 +23,7 @@ from moss_engine.text.spoken.tables import CHAT_FIGURES, PER, WHOLE_UNITS
 from moss_engine.text.spoken.units import CURRENCY, NUMBER, UNIT, is_unit, of_unit
 
 _MAX_SPELLED = 40
-"""Characters of a code that are read out; of a longer one only their number is said."""
+"""Characters of the longest code that is spelt out; of a longer one only their number is said."""
 
 _NUMBERED = (
     r"(?i:boeing|airbus|flight|room|route|highway|interstate|suite|apartment|apt\.?|bus|gate|"
@@ -68,8 +68,7 @@ def _network(m: re.Match[str]) -> str:
 
 
 def _say_code(text: str) -> str:
-    """A run of letters and figures without a meaning, group by group; only the length of a long
-    one."""
+    """A meaningless run of letters and figures, group by group; of a long one only its length."""
     groups = re.findall(r"[A-Za-z0-9]+", text)
     size = sum(map(len, groups))
     if size > _MAX_SPELLED:
@@ -368,7 +367,7 @@ _RULES = _all_apart(
 
 
 _WITHOUT_FIGURES = _all_apart(*dates.NOON, *units.ALONE)
-"""Those that find something in a text without figures."""
+"""Rules that match in a text without figures."""
 
 
 def numbers_to_words(text: str) -> str:

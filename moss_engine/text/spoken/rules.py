@@ -1,7 +1,7 @@
-"""Rules: a pattern, and what is said for what it finds.
+"""Rules: a pattern, and what is said in place of what it matches.
 
-Most rules find nothing in most texts, and a look for some letters takes far less time than a
-search: each is tried on texts alone that hold the letters that it needs, as its pattern says.
+Most rules match nothing in most texts, and looking for a few letters is far faster than a search: a
+rule is only tried on texts that hold letters without which its pattern cannot match.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Said = str | Callable[[re.Match[str]], str]
 
 
 class Rule(NamedTuple):
-    """Wherever `pattern` finds something, one text of each of `needs` is there, too."""
+    """Wherever `pattern` matches, at least one text of each tuple in `needs` occurs."""
 
     pattern: re.Pattern[str]
     said: Said
@@ -28,7 +28,7 @@ class Rule(NamedTuple):
 
 
 def rules(*written: tuple[str | re.Pattern[str], Said] | Rule) -> tuple[Rule, ...]:
-    """Of patterns and what is said for them; rules of other tables may be among them."""
+    """Rules of patterns and replacements; rules of other tables may be among them."""
     return tuple(one if isinstance(one, Rule) else _rule(*one) for one in written)
 
 
@@ -52,23 +52,23 @@ def apply(table: Iterable[Rule], text: str) -> str:
 
 
 MAX_TEXTS = 24
-"""Of which one is needed; to look for more takes as long as the search."""
+"""Most alternatives of one need; looking for more takes as long as the search."""
 
 
 def needs_of(pattern: re.Pattern[str]) -> tuple[tuple[str, ...], ...]:
-    """What every text has in which a pattern finds something, the rarest first."""
+    """What every text that the pattern matches must contain, the rarest need first."""
     tree = parser.parse(pattern.pattern, pattern.flags)
     found = dict.fromkeys(_needs(tree, caseless=bool(pattern.flags & re.I)))
     return tuple(sorted(found, key=_rarity, reverse=True))
 
 
 def _rarity(texts: tuple[str, ...]) -> tuple[int, int]:
-    """Long texts are rarer than short ones, and few than many."""
+    """Long texts are taken to be rarer than short ones, few alternatives rarer than many."""
     return min(map(len, texts)), -len(texts)
 
 
 def _needs(tree: Any, *, caseless: bool) -> Iterator[tuple[str, ...]]:
-    """Of a sequence: the texts that stand in it, and what its other parts need."""
+    """The needs of a sequence: the literal texts in it, and what its other parts need."""
 
     def is_sign(part: tuple[Any, Any]) -> bool:
         kind, value = part
@@ -104,8 +104,8 @@ def _part_needs(kind: Any, value: Any, *, caseless: bool) -> Iterator[tuple[str,
 
 
 def before(m: re.Match[str], size: int = 60) -> str:
-    """The end of what stands before a match. Rules look no further back, so that their time grows
-    with the text and not with its square."""
+    """The end of the text before a match. Rules look back no further, so that their time grows with
+    the text's length and not with its square."""
     return m.string[max(0, m.start() - size) : m.start()]
 
 

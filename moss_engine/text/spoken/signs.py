@@ -86,7 +86,7 @@ _TABLES_AND_LISTS = rules(
     (r"\[\^[\w-]{1,20}\]:?", ""),
     (r"(?i)\[(?:citation needed|clarification needed|edit|who\?|when\?)\]", ""),
 )
-"""Each row of a table as a sentence of its cells, each list mark as a hyphen."""
+"""Each row of a table becomes a sentence of its cells, each list mark a hyphen."""
 _FOOTNOTED = re.compile(r"[.,;:!?\"”]\[\d{1,3}\](?=\s|\[|$)")
 _FOOTNOTE = re.compile(r"(?<=[\w.,;:!?\"”)%'’])(?:\[(?:\d{1,3}|[a-z]|note \d{1,2})\])+")
 _SHORT_LINE = re.compile(r"^(?P<line>[^\n]{0,49}[\w)\"'%])[ \t]*\n(?=[ \t]*[\"'(]?[A-Z\d])", re.M)
@@ -98,7 +98,8 @@ _GOES_ON = frozenset(
 
 
 def _pause(m: re.Match[str], longest: int) -> str:
-    """None where a text of `longest` characters a line had no room for the next word."""
+    """A comma at a line's end, unless a line of `longest` characters had no room for the next
+    word."""
     after = re.match(r"\s*\S{0,40}", m.string[m.end() : m.end() + 80])
     wraps = longest > _NARROW and len(m["line"]) + 1 + len(after[0] if after else "") > longest
     last = m["line"].rsplit(None, 1)[-1]
@@ -182,8 +183,8 @@ def without_markup(text: str) -> str:
 
 
 def unwrapped(text: str) -> str:
-    """The text without what is there for a program alone: links, tags, code fences, emoticons.
-    First of all steps, as the others take their signs for their own."""
+    """The text without what is meant for programs: links, tags, code fences, emoticons. This comes
+    first, as later steps would take their signs for something else."""
     text = apply(_TABLES_AND_LISTS, apply(TEX, text))
     text = _FOOTNOTE.sub("", text) if _FOOTNOTED.search(text) else text
     return apply(_WRAPPING, text)

@@ -77,8 +77,8 @@ def _stays(word: str) -> bool:
 
 
 def say_capitals(word: str, begins: bool) -> str | None:
-    """What is said for a word by its letters' case; None where that decides nothing. `begins`: it
-    is the first of a sentence."""
+    """How a word is said because of the case of its letters; None where that decides nothing.
+    `begins`: it is the first word of a sentence."""
     if word in RESPELT:
         return RESPELT[word]
     plural = re.fullmatch(r"([A-Z]{2,5})('?s)", word)
@@ -105,14 +105,14 @@ def _say_upper(stem: str, ending: str, begins: bool) -> str:
 
 
 def _is_sayable(stem: str) -> bool:
-    """Four letters or more that can be an English word: those are rarely spelt."""
+    """Whether it has four letters or more and can be an English word, which is rarely spelt out."""
     if len(stem) > 5:
         return bool(re.search("[AEIOUY]", stem))
     return len(stem) > 3 and bool(_SAYABLE.fullmatch(stem.lower()))
 
 
 def has_no_vowel(word: str) -> bool:
-    """Nothing that can be said as a word: no vowel, or too few."""
+    """Whether it cannot be pronounced as a word: no vowel, or too few."""
     if not word.isalpha() or len(word) == 1 or word.lower() in ("mr", "mrs", "ms", "dr"):
         return False
     if re.search("[aeiouyAEIOUY]", word):
@@ -130,7 +130,8 @@ def _parts(word: str) -> str:
 
 MAX_WORD_LETTERS = 24
 LONGEST_WORD = 45
-"""Letters of a word that is read, in pieces; of a longer one only their number is said."""
+"""Letters of the longest word that is read, in pieces; of a longer one only their number is
+said."""
 _PASSES = 20
 
 
@@ -161,7 +162,8 @@ _LONG_RUN = re.compile(r"\S{400,}")
 
 
 def _say_run(m: re.Match[str]) -> str:
-    """What nobody would listen to: "9^9^9^9" without an end. Scripts without spaces are letters."""
+    """A run that nobody would listen to, such as an endless "9^9^9^9". Scripts without spaces count
+    as letters."""
     letters = sum(map(str.isalpha, m[0]))
     size = len(m[0])
     return m[0] if 2 * letters >= size else f"a code of {cardinal(size)} characters"
@@ -183,7 +185,7 @@ _WRITTEN = (
 _LETTER_RANGE = (r"\b(?:A-Z|a-z)\b(?!-)", lambda m: f"{m[0][0]} to {m[0][2]}")
 _HYPHENED = (r"(?<=[A-Z])-(?=[A-Z]{2})", " ")
 _FORMS = rules(*ROMANS, *WEEKDAYS, _WRITTEN, _LETTER_RANGE, _HYPHENED)
-"""The only ones that find something in a text of words and punctuation."""
+"""The only rules that match in a text of words and punctuation."""
 _MARKS = rules(
     *ROMANS,
     *WEEKDAYS,
@@ -225,8 +227,8 @@ _NEXT_WORD = re.compile(r"\s+([A-Z][\w']*)|\s*\Z")
 
 
 def _end_kept(m: re.Match[str]) -> str:
-    """A period again where the abbreviation's own one also ended the sentence, a space where a word
-    touches it."""
+    """The period again where an abbreviation's own one also ended the sentence; a space where a
+    word follows directly."""
     if after(m, 1).isalpha():
         return " "
     found = _NEXT_WORD.match(after(m))
@@ -346,7 +348,7 @@ def _say_word(written: str, begins: bool) -> str:
 
 
 def _broken(word: str) -> str:
-    """A word no one writes in one piece, cut after vowels into pieces of about ten letters."""
+    """An unusually long word, cut after vowels into pieces of about ten letters."""
     if len(word) <= MAX_WORD_LETTERS:
         return word
     pieces, vowels = [], "aeiouyAEIOUY"

@@ -1,10 +1,10 @@
 """How far smaller number formats are from the reference, on a checkpoint.
 
-The reference answers every prompt. Then each other runtime is led along the same rows, one at a
-time as in decode, and its logits are compared with the reference's, in the channel that is sampled,
-as `scripts.quantize` compares them: the share of rows of the same best id, and the RMS of the
-differences over the logits' deviation. The reference itself, two sequences at a time, shows what
-mere rounding does.
+The reference answers every prompt. Then each other runtime is fed the same rows, one at a time as
+in decode, and its logits are compared with the reference's in the channel that is sampled, as
+`scripts.quantize` does: the share of rows with the same best id, and the RMS of the differences
+divided by the logits' deviation. The reference compared with itself, two sequences in a step, shows
+how much is mere rounding.
 
 float8 needs a GPU, and scales from `scripts.quantize`.
 """
@@ -97,9 +97,9 @@ def run(args: argparse.Namespace, report: Report) -> None:
 def led(
     runtime: LogitsRuntime, ids: SpecialIds, sequences: list[Sequence], copies: int = 1
 ) -> Logits:
-    """Every reply row of all sequences, whose rows are given, one a step after the prompt: its
-    logits in the channel that is sampled there, on the CPU. With `copies` as many equal sequences
-    run in each step, and the first one counts."""
+    """Feed the given rows of all sequences to a runtime, one row a step after the prompt, and
+    return, on the CPU, each reply row's logits in the channel that is sampled there. Each step runs
+    `copies` equal sequences, of which the first one counts."""
     found: dict[Modality, list[Tensor]] = {modality: [] for modality in Modality}
     for sequence in sequences:
         rows, start = sequence.rows, 0

@@ -1,9 +1,9 @@
 """Alternatives to the CUDA runtime with the same layer shapes and random weights.
 
-`transformers` generates with a Qwen3 model of as many layers and head rows, as it does by itself
-and with a static cache, for which it compiles the network into CUDA graphs; `plain` is the
-reference network with a contiguous KV cache, as one CUDA graph, and with its layers compiled as
-one.
+`transformers` generates with a Qwen3 model of as many layers and head rows: with its default cache,
+and with a static one, for which it compiles the network into CUDA graphs. `plain` is the reference
+network with a contiguous KV cache, captured as one CUDA graph: once as it is, and once with its
+layers compiled.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def measure_baselines(config: ModelConfig, ceilings: Ceilings, report: Report) -
 
 
 def captured(run: Callable[[], object]) -> Callable[[], None]:
-    """The same as one CUDA graph."""
+    """A function that replays the call as one CUDA graph."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(2):
@@ -53,8 +53,8 @@ def captured(run: Callable[[], object]) -> Callable[[], None]:
 def transformers_step_ms(
     config: ModelConfig, context: int, device: str = "cuda"
 ) -> Iterator[tuple[str, list[float]]]:
-    """Times between one generated token and the next, of `generate` with sampling: first with the
-    cache that grows ("dynamic"), then with the "static" one."""
+    """Milliseconds between one token of a sampling `generate` and the next, by the kind of cache:
+    the one that grows ("dynamic"), then the "static" one."""
     model = _qwen3(config, device)
     ids = torch.randint(0, config.vocab_size, (1, context), device=device)
     for cache, warm_up_rows in (("dynamic", 4), ("static", REPEATS + 1)):
@@ -64,7 +64,7 @@ def transformers_step_ms(
 
 
 def _qwen3(config: ModelConfig, device: str) -> Any:
-    """With random weights."""
+    """A Qwen3 model with random weights."""
     from transformers import Qwen3Config, Qwen3ForCausalLM  # pyright: ignore[reportMissingImports]
 
     shapes = Qwen3Config(
@@ -88,7 +88,7 @@ def _qwen3(config: ModelConfig, device: str) -> Any:
 
 
 def _generate(model: Any, ids: Tensor, cache: str, num_rows: int) -> list[float]:
-    """When each of `num_rows` tokens was there, in seconds."""
+    """Generate `num_rows` tokens; the time in seconds at which each was there."""
     from transformers import StoppingCriteriaList  # pyright: ignore[reportMissingImports]
 
     times_s: list[float] = []

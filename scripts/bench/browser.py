@@ -21,7 +21,7 @@ __all__ = ["page_browser", "page_support", "served"]
 
 @contextmanager
 def served(service: Any, *, scripted: bool = False) -> Iterator[str]:
-    """The page in front of a service; its address. Both are ended afterwards. Raises
+    """Serve the page in front of a service and give its address; both end with the block. Raises
     MissingPackageError where there is no Chromium to visit it."""
     from moss_engine.ui.server import launch
 

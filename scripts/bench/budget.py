@@ -3,8 +3,8 @@
 Caps what this process may allocate on the GPU, then builds the language model with random weights,
 KV for so many sessions, and the codec in 16 bit: speech encoder, flow and HiFT. Then it fills every
 session to its last row, decodes, encodes a question and speaks some replies at a time. Anything
-above the cap is an out-of-memory error, and what the whole device holds more than before is
-reported, too: with the driver's part, and on a GPU that is shared with what others took meanwhile.
+above the cap is an out-of-memory error. The growth of the whole device's used memory is reported,
+too; it includes the driver's part and, on a shared GPU, what others have taken meanwhile.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
 
 
 def fill_sessions(runtime: LogitsRuntime, num_rows: int) -> None:
-    """Prefill every session up to its last rows, then decode those in a batch."""
+    """Prefill every session almost to its limit, then decode its last rows in a batch."""
     limits = runtime.limits
     each, prefilled = limits.num_blocks // limits.max_batch, num_rows - DECODED_ROWS
     tables = [tuple(range(i * each, (i + 1) * each)) for i in range(limits.max_batch)]

@@ -1,7 +1,7 @@
 """Speed of the codec alone, at its published size with random weights.
 
-A chunk is 5 codes of each reply, 400 ms of sound, to samples on the host. Replies of 60 s are
-spoken to the end, so that a cost that grew with their length would show.
+A chunk turns 5 codes of each reply into 400 ms of samples on the host. Whole replies of 60 s are
+spoken, so that a cost that grows with their length would show.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace, report: Report, sizes: Sizes | None = None) ->
 
 
 def spoken(codec: SpeechCodec, streams: int, num_codes: int) -> dict[str, Any]:
-    """Whole replies, `streams` at a time: times of chunks, and of the first and last tenth."""
+    """Speak whole replies, `streams` at a time; times of all chunks, first and last tenth."""
     random = np.random.RandomState(1)
     open_ = [codec.open_stream() for _ in range(streams)]
     replies = [random.randint(0, codec.num_codes, num_codes).tolist() for _ in open_]

@@ -23,8 +23,8 @@ PERCENTILES = (50, 90, 95, 99)
 
 
 class Report:
-    """Figures of one run, written to `path` whenever some are added: who interrupts a run keeps
-    what it has found."""
+    """Figures of one run, written to `path` whenever some are added, so that an interrupted run
+    leaves what it has found."""
 
     def __init__(self, path: Path | None = None):
         self.values: dict[str, Any] = {}
@@ -71,7 +71,7 @@ def whole_numbers(text: str) -> list[int]:
 
 
 def levels(text: str) -> list[tuple[int, int]]:
-    """The type of an option such as 16:32,64:128: how many, and replies in all."""
+    """The type of an option such as 16:32,64:128: listeners at a time, and replies in all."""
     pairs = (part.partition(":") for part in text.split(","))
     return [(count(many), count(replies)) for many, _, replies in pairs]
 
@@ -86,7 +86,7 @@ def cpu_name() -> str:
 
 
 def machine() -> str:
-    """The machine, and how busy it was before."""
+    """The machine, and how busy it was before the run."""
     busy = os.getloadavg()[0]
     return f"{cpu_name()}, {os.cpu_count()} cores, {busy:.1f} of them busy before"
 

@@ -1,13 +1,15 @@
 """The page's own voice at its microphone, hands-free, in a room where nothing else cancels it.
 
 The built-in voice speaks one answer after the other; each comes back at -6, -12 and -20 dB, 50 and
-150 ms later, with a room's reverberation, into what hears a tab's microphone. It falls silent while
-that hears somebody, as the page does. Time is that of the sound; the recogniser is waited for.
+150 ms later, with a room's reverberation, into what the server hears a tab's microphone with. As on
+the page, the voice falls silent while somebody is heard. The clock is the sound's own: it stands
+still while the recogniser works.
 
     stopped      answers that their own echo interrupted
     questions    echoes that were taken for a question
     hesitations  moments in which an answer was silent because somebody might have begun to speak
-    visitor      a question over an answer: whether it stops, how long after its first loud sample
+    visitor      a question over an answer: whether the answer stops, and how long after the
+                 question's first loud sample
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass
 class Answer:
-    """float32 [n] at RATE_HZ, and its words, evenly spread."""
+    """An answer's sound, float32 [n] at RATE_HZ, and its words, taken as evenly spread over it."""
 
     words: list[str]
     wave: np.ndarray
@@ -60,7 +62,7 @@ class Answer:
 
 
 class Room:
-    """Loudspeaker and microphone."""
+    """A room with a loudspeaker and a microphone."""
 
     def __init__(self, db: float, delay_ms: float):
         self._rng = np.random.default_rng(0)
@@ -72,7 +74,7 @@ class Room:
         self._coming = np.zeros(len(self._response) + BLOCK)
 
     def hear(self, played: np.ndarray, said: np.ndarray | float = 0.0) -> np.ndarray:
-        """float32 [BLOCK] of each -> what the microphone hears, int16 [BLOCK]."""
+        """A block of the answer and of the visitor -> what the microphone hears, int16 [BLOCK]."""
         size = len(self._coming)
         spectrum = np.fft.rfft(played, size) * np.fft.rfft(self._response, size)
         self._coming += np.fft.irfft(spectrum, size)
@@ -84,7 +86,7 @@ class Room:
 
 @dataclass
 class Visit:
-    """A tab that answers and listens."""
+    """A visit to the page: a tab that plays answers and listens at the same time."""
 
     ingest: AudioIngest
     room: Room
@@ -112,7 +114,7 @@ class Visit:
         return found
 
     async def answer(self, answer: Answer, said: np.ndarray | None = None) -> float | None:
-        """Until it is over; when it was stopped, in seconds behind its first sample."""
+        """Play an answer; the seconds after which it was stopped, None if it came to its end."""
         silence, held, at, asked = np.zeros(BLOCK, np.float32), False, 0, 0
         begun_s = self.seconds
         while at < len(answer.wave):

@@ -1,4 +1,4 @@
-"""Somebody who is fast asks the built-in voice, which this process serves, in Chromium.
+"""A fast visitor asks the built-in voice, which this process serves, in Chromium.
 
 Times are taken from outside the page's own code: from the event of the key to the first block of
 sound at the end of the audio graph, both on the machine's clock. The sound card comes on top.
@@ -6,11 +6,11 @@ sound at the end of the audio graph, both on the machine's clock. The sound card
     from_rest      nothing is being said
     over           a reply is being said: it falls silent, and the new one begins
     fade           from the key until the old reply is silent
-    page_off       how far the page's own figure is from the clock outside
-    nodes          elements of the page that came with the replies
+    page_off       how far the page's own figure is from this measurement
+    nodes          how many elements the page has gained with the replies
     four_gaps      gaps in the replies of four pages that ask at once
-    quick_lost     of sentences typed and sent one after the other, 20 a second, those which
-                   were neither asked nor refused, nor are in the box
+    quick_lost     sentences that got lost when they were typed and sent at 20 a second: neither
+                   asked nor refused, nor still in the box
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def fast(tab: Any, replies: int, report: Report) -> None:
 
 
 def shown_ms(tab: Any) -> float:
-    """What the page says, without what it adds for the sound card."""
+    """The page's own figure, without what it adds for the sound card."""
     tab.page.wait_for_function("liveAudio.state.heardAfterMs > 0")
     return tab.page.evaluate("liveAudio.state.heardAfterMs - liveAudio.state.latencyMs")
 
@@ -131,7 +131,7 @@ def four(browser: Any, url: str, report: Report) -> int:
 
 
 def quick(browser: Any, url: str, report: Report) -> int:
-    """Sentences that are nowhere."""
+    """How many of the sentences that were sent in quick succession got lost."""
     tab = visit(browser, url)
     for number in range(QUICK):
         tab.text.type(f"N{number}.")

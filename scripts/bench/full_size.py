@@ -1,17 +1,17 @@
-"""The full-size network with random weights on this GPU, beside what the GPU can do at most.
+"""The full-size network with random weights on this GPU, against the most that the GPU can do.
 
-First bytes and operations of a decode step and this GPU's own rates; then the parts that were asked
-for, decode and prefill in every number format, the others in the first one:
+It reports the bytes that a decode step reads and this GPU's own rates, then the parts that were
+asked for: decode and prefill in every number format, the others in the first one only.
 
     decode      one row for each of many sequences
     prefill     prompts of several lengths, alone and on cached rows
-    question    4 s of speech in, to the first sound; and to the first sounds of 16 who talk and
-                listen at the same time
+    question    from 4 s of speech to the first sound of the answer, for one visitor, and for 16
+                who talk and listen at the same time
     listeners   many at a time through the whole service, who hear replies out and ask again
     baselines   what a user would run instead: transformers, plain and compiled PyTorch
 
---codec moss is the published codec (flow and HiFT), bigvgan a stand-in that costs less; it has no
-encoder, so it hears no question. Every figure is written as soon as it is there.
+--codec moss is the published codec (flow and HiFT), bigvgan a stand-in that costs less; without an
+encoder, it is asked no `question`. Every figure is written as soon as it is there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import asyncio
 import random
 import statistics
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ IN_EVERY_FORMAT = ("decode", "prefill")
 IN_SERVICE = ("question", "listeners")
 PARTS = (*IN_EVERY_FORMAT, *IN_SERVICE, "baselines")
 FILLS = ((512, 0), (64, 2000), (64, 0), (128, 0), (256, 0))
-"""New rows and cached ones of the prefills that are timed."""
+"""The prefills that are timed: how many new rows on how many cached ones."""
 SPEECH_S, QUESTIONS = 4, 12
 TALKERS, TURNS, TALK_S = 16, 2, 8
 
@@ -67,7 +67,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--batches", type=whole_numbers, default=[1, 2, 4, 8, 16, 32, 64], metavar="N,...",
         help="sequences of a decode step (1,2,4,8,16,32,64)")  # fmt: skip
     add("--max-step-rows", type=count, default=512, metavar="N", help="rows of one step (512)")
-    add("--layers", type=count, metavar="N", help="fewer shared layers, to try the command")
     add("--codec", choices=tuple(CODECS), default="moss", help="what speaks (moss)")
     add("--together", type=count, default=16, metavar="N", help="replies of one codec run (16)")
     add("--prompt-rows", type=count, default=96, metavar="N", help="rows of every prompt (96)")
@@ -82,8 +81,6 @@ def run(args: argparse.Namespace, report: Report) -> None:
     if args.codec == "bigvgan" and "question" in args.parts:
         args.parts.remove("question")
     device, config = resolve_device("cuda"), PUBLISHED
-    if args.layers:
-        config = replace(config, num_shared_layers=args.layers)
     ceilings, kv_int8 = gpu.measure_ceilings(), args.kv_cache_dtype == "int8"
     torch.cuda.empty_cache()
     report.add(
@@ -107,13 +104,13 @@ def run(args: argparse.Namespace, report: Report) -> None:
 
 
 def card(needs: gpu.Needs) -> dict[str, float]:
-    """What one decode step of one sequence reads; both branches, both heads."""
+    """What one decode step of one sequence reads, with both branches and both heads."""
     weight_gb, kv_kb_a_row = needs.weight_bytes() / 1e9, needs.kv_row_bytes() / 1e3
     return {"weight_gb": weight_gb, "kv_kb_a_row": kv_kb_a_row}
 
 
 def room(args: argparse.Namespace, *, serves: bool) -> tuple[int, int]:
-    """Places and rows of KV for what a runtime is to do."""
+    """How many places and KV rows a runtime needs for what is measured."""
     places = max(2, *args.batches)
     rows = max(4096, max(args.batches) * BLOCKS_EACH * 16)
     if serves:
@@ -129,7 +126,7 @@ def measure_format(
     report: Report,
     device: torch.device,
 ) -> None:
-    """What is asked for in one number format, of which nothing stays in memory."""
+    """Measure what is asked for in one number format; nothing of it stays in memory."""
     config, dtype, kv_int8 = needs.config, needs.dtype, needs.kv_int8
     serves = dtype == args.dtype[0] and bool(set(args.parts) & set(IN_SERVICE))
     places, kv_rows = room(args, serves=serves)
@@ -158,7 +155,7 @@ def measure_decode(
     batches: list[int],
     report: Report,
 ) -> None:
-    """Decode steps with both logits, and as served, against the time of reading their inputs."""
+    """Decode steps with both heads' logits, and as served, against the least time they can take."""
     config, dtype = needs.config, needs.dtype
     for batch in batches:
         step = ScheduledBatch(tuple(gpu.sequence(config, i, CONTEXT_ROWS, 1) for i in range(batch)))
@@ -179,7 +176,7 @@ def measure_decode(
 def measure_prefill(
     runtime: CudaRuntime, needs: gpu.Needs, ceilings: gpu.Ceilings, report: Report
 ) -> None:
-    """Wall times of prefill, each after rest; the longest also back to back."""
+    """Wall times of prefill, each after a rest; the longest also one after another."""
     for rows, cached in FILLS:
         part = gpu.sequence(needs.config, 0, cached, rows, (cached + rows) // 16 + 1)
         run = lambda: runtime.forward(ScheduledBatch((part,)))  # noqa: B023, E731
@@ -197,7 +194,7 @@ def measure_service(
     codec: SpeechCodec,
     report: Report,
 ) -> None:
-    """Questions and listeners, through the whole service. Closes the runtime."""
+    """Measure questions and listeners through the whole service; closes the runtime."""
     service = random_service(config, runtime, codec, args.prompt_rows, args.codes)
     service.start()
     try:
@@ -221,15 +218,15 @@ def measure_service(
 async def one_level(
     args: argparse.Namespace, service: LocalService, number: int, many: int, replies: int
 ) -> Load:
-    """Listeners who start spread over a reply's length."""
+    """One level of load, whose listeners start spread over a reply's length."""
     make = fixed_requests(args.codes, number)
     ramp_s = float(args.codes / service.codec.code_rate_hz)
     return await closed_loop(service.submit, make, many, replies, hears_out=True, ramp_s=ramp_s)
 
 
 async def questions(service: LocalService, num_codes: int) -> dict[str, float]:
-    """One after another, whose answers are stopped at their first sound, and TALKERS at once, who
-    hear them out."""
+    """Milliseconds to the first sound: of questions one after another, whose answers are stopped
+    there, and of TALKERS at the same time, who hear their answers out."""
     make, heard = fixed_requests(num_codes, 1000), []
     for number in range(QUESTIONS + 2):
         heard.append(await answer_ms(service, make(0, number), out=False))
@@ -253,8 +250,8 @@ async def questions(service: LocalService, num_codes: int) -> dict[str, float]:
 
 
 async def answer_ms(service: LocalService, request: Request, *, out: bool) -> float:
-    """From SPEECH_S of sound at hand until the first samples of a reply are heard of; the reply is
-    stopped then, or heard `out`."""
+    """Milliseconds from SPEECH_S of recorded sound to the first samples of the reply, which is then
+    stopped, or heard `out`."""
     wave = np.random.RandomState(0).standard_normal(SPEECH_S * 16_000).astype(np.float32) * 0.1
     start_s, first_s, heard_s = time.monotonic(), 0.0, 0.0
     codes = await service.encode(wave, 16_000)

@@ -2,8 +2,8 @@
 
     python -m scripts.bench.full_size_program --port 7871
 
-It listens with the published encoder, as --transcribe with the recogniser, too, and answers every
-turn with NUM_CODES codes. As the page's server, it compresses nothing on its WebSockets.
+It listens with the published encoder, with --transcribe also with the recogniser, and answers every
+turn with NUM_CODES codes. Like the page's server it compresses nothing on its WebSockets.
 """
 
 from __future__ import annotations

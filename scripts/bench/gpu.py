@@ -30,12 +30,12 @@ REST_S = 0.02
 limit and lowers its clock from 1,980 to 1,575 MHz."""
 CONTEXT_ROWS = 600
 BLOCKS_EACH = CONTEXT_ROWS // 16 + 2
-"""Blocks of a sequence in the decode steps that are timed."""
+"""KV blocks of each sequence in the decode steps that are timed."""
 FORMATS = ("bfloat16", *FLOAT8, *BITS)
 
 
 def device_times_ms(run: Callable[[], object], *, rest_s: float = 0.0) -> list[float]:
-    """Times between device events around one call, with rest before each or back to back."""
+    """Device time of single calls, between events around each; rested before, or back to back."""
     for _ in range(WARM_UPS):
         run()
     torch.cuda.synchronize()
@@ -54,7 +54,7 @@ def device_times_ms(run: Callable[[], object], *, rest_s: float = 0.0) -> list[f
 
 
 def wall_times_ms(run: Callable[[], object], *, rest_s: float = 0.0) -> list[float]:
-    """Host times of one call each; a GPU is idle before, for `rest_s`, and after."""
+    """Wall time of single calls; the GPU is idle before, for `rest_s`, and after each."""
     wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     times = []
     for i in range(WARM_UPS + REPEATS):
@@ -77,7 +77,7 @@ def measure(
     dtype: str = "",
     rest_s: float = 0.0,
 ) -> None:
-    """How long a call takes by the device's clock or the "wall"'s, as a figure."""
+    """Time a call by the "device" or "wall" clock and add it to the report's figures."""
     times_ms = (device_times_ms if clock == "device" else wall_times_ms)(run, rest_s=rest_s)
     add_figure(report, name, times_ms, clock, limit_ms, dtype)
 
@@ -90,8 +90,8 @@ def add_figure(
     limit_ms: float | None = None,
     dtype: str = "",
 ) -> None:
-    """A time into the report's `figures`, at once; `limit_ms` is the least that the ceilings of
-    this run allow, `note` the clock, `dtype` the number format of the weights, where it has any."""
+    """Write a time into the report's `figures` at once. `limit_ms` is the least that this run's
+    ceilings allow, `note` the clock, `dtype` the number format of the weights, if there are any."""
     ordered = sorted(times_ms)
     found: dict[str, Any] = {"name": name, "median_ms": statistics.median(ordered)}
     found |= {"p90_ms": ordered[int(0.9 * (len(ordered) - 1))], "limit_ms": limit_ms}
@@ -103,9 +103,9 @@ def add_figure(
 
 @dataclass(frozen=True)
 class Ceilings:
-    """This GPU's limits in this run: reading memory, dense products.
+    """What this GPU reached in this run: reading memory, and dense products in bfloat16.
 
-    `float8_flop_per_s` is that of float8 products, None on a GPU that has none.
+    `float8_flop_per_s` is the rate of float8 products, None on a GPU that has none.
     """
 
     read_bytes_per_s: float
@@ -113,7 +113,7 @@ class Ceilings:
     float8_flop_per_s: float | None = None
 
     def least_ms(self, read_bytes: int, flop: int, float8_flop: int) -> float | None:
-        """The larger of the times of reading and of computing."""
+        """The time of reading or of computing, whichever is longer."""
         product_s = flop / self.dense_flop_per_s
         if float8_flop:
             if self.float8_flop_per_s is None:
@@ -149,7 +149,7 @@ def measure_ceilings() -> Ceilings:
 
 
 def _float8_rate(a: torch.Tensor, b: torch.Tensor) -> float | None:
-    """Operations a second of a product of two square matrices in float8, one scale for each."""
+    """Operations a second of the product of two square float8 matrices with one scale each."""
     if torch.cuda.get_device_capability() < (8, 9):
         return None
     a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
@@ -161,22 +161,23 @@ def _float8_rate(a: torch.Tensor, b: torch.Tensor) -> float | None:
 
 
 VALUE_BYTES = {"bfloat16": 2, "int8": 1, "int4": 0.5 + 2 / 128}
-"""Of one weight of a layer; 4 bits have a 16-bit scale for each 128 of them, and heads have 8."""
+"""Bytes of one weight of a layer. int4 has a 16-bit scale for each 128 weights, and 8-bit heads."""
 FLOAT8_PARTS = {"float8": 1, "float8-all": 3}
-"""How many of trunk, branches and heads are float8."""
+"""How many of trunk, branches and heads, in this order, are float8."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What steps of a network read once, and multiply and add by, in a number format."""
+    """What a step of a network has to read and to compute at least, in a number format."""
 
     config: ModelConfig
     dtype: str
     kv_int8: bool = False
 
     def weights(self, *, text_logits: bool = True) -> tuple[int, int, int]:
-        """Of trunk, branches and heads. While a reply speaks, without `text_logits`, the text head
-        is not needed, and of the last text layer only keys and values are."""
+        """How many weights of trunk, branches and heads a step uses. Without `text_logits`, as
+        while a reply speaks, these are all but the text head and most of the last text layer, of
+        which only keys and values are needed."""
         config = self.config
         rows = config.num_attention_heads + config.num_key_value_heads
         layer = config.hidden_size * (2 * rows * config.head_dim + 3 * config.intermediate_size)
@@ -193,14 +194,14 @@ class Needs:
         return round((trunk + branches) * value_bytes + heads * max(1, value_bytes))
 
     def kv_row_bytes(self, *, text_logits: bool = True) -> int:
-        """Keys and values that a step reads for each cached row."""
+        """Bytes of keys and values that a step reads for each cached row."""
         row_bytes = memory.kv_row_bytes(self.config, int8=self.kv_int8)
         return row_bytes if text_logits else row_bytes - row_bytes // self.config.num_layers
 
     def decode_ms(
         self, ceilings: Ceilings, batch: int, context: int, *, text_logits: bool = True
     ) -> float | None:
-        """The least time of one row of each of `batch` sequences of so many cached rows."""
+        """The least time of a decode step of `batch` sequences with `context` cached rows each."""
         parts = self.weights(text_logits=text_logits)
         float8 = sum(parts[: FLOAT8_PARTS.get(self.dtype, 0)])
         kv_bytes = batch * context * self.kv_row_bytes(text_logits=text_logits)
@@ -208,7 +209,7 @@ class Needs:
         return ceilings.least_ms(read_bytes, 2 * batch * (sum(parts) - float8), 2 * batch * float8)
 
     def fill_ms(self, ceilings: Ceilings, rows: int, cached: int) -> float | None:
-        """The same for many rows of one sequence, with heads for one row only."""
+        """The least time of prefilling `rows` of one sequence, with logits of the last row only."""
         config, layers = self.config, self.weights()[:2]
         float8 = sum(layers[: FLOAT8_PARTS.get(self.dtype, 0)])
         read_bytes = self.weight_bytes() + (cached + rows) * self.kv_row_bytes()
@@ -219,7 +220,7 @@ class Needs:
 
 
 def rows_of(count: int, config: ModelConfig, seed: int) -> tuple[Row, ...]:
-    """Half text, half audio."""
+    """Random rows: the first half text, the second half audio."""
     generator = torch.Generator().manual_seed(seed)
     text = torch.randint(0, config.sosp_token_id, (count,), generator=generator)
     text[count // 2 :] = config.modality_pad_token_id
@@ -230,14 +231,14 @@ def rows_of(count: int, config: ModelConfig, seed: int) -> tuple[Row, ...]:
 def sequence(
     config: ModelConfig, index: int, cached: int, count: int, blocks_each: int = BLOCKS_EACH
 ) -> ScheduledSequence:
-    """`count` new rows of the `index`-th sequence in the pool."""
+    """`count` new rows of a sequence, whose blocks in the pool are those of `index`."""
     table = tuple(range(index * blocks_each, (index + 1) * blocks_each))
     return ScheduledSequence(rows_of(count, config, index), cached, table, True)
 
 
 def sampling(config: ModelConfig, batch: int, *, text_logits: bool) -> BatchSampling:
-    """How the rows of a decode step of `batch` are drawn: text where there are logits of it, else
-    what is spoken."""
+    """How a decode step of `batch` sequences draws its rows: all of them text if there are
+    `text_logits`, else all of them audio."""
     modality = Modality.TEXT if text_logits else Modality.AUDIO
     values = ChannelSampling(temperature=0.8, top_k=40, top_p=0.95, repetition_penalty=1.1)
     names = tuple(map(str, range(batch)))
@@ -258,7 +259,7 @@ def make_runtime(
     device: torch.device,
     kv_int8: bool = False,
 ) -> CudaRuntime:
-    """A network with random weights; raises ConfigError where memory is too small."""
+    """A runtime with random weights; raises ConfigError where memory is too small."""
     from moss_engine.runtime.cuda.runtime import make_random_runtime
     from moss_engine.runtime.cuda.weights import Float8, num_bytes
 
@@ -281,6 +282,6 @@ def make_runtime(
 
 
 def device_values(device: torch.device) -> dict[str, Any]:
-    """What the figures depend on."""
+    """What the figures depend on, for the report."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     return {"device": name, "torch": torch.__version__, "weights": "random, seed 0"}

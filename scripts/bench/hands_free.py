@@ -6,10 +6,10 @@ question.
 
     first_sound   from the last loud block of a question to the first sample of the answer at the
                   loudspeaker
-    unanswered    questions behind which no answer sounded
-    interrupted   questions over an answer that sounded
-    silence       from their first loud block to the answer falling silent
-    underruns     where an answer stopped because its next sound was not there
+    unanswered    questions to which no answer sounded
+    interrupted   questions that were asked while an answer sounded
+    silence       from the first loud block of such a question to the answer falling silent
+    underruns     how often an answer stopped because its next sound was not there
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ WATCH = """(loud) => {
     seen.asked.push(seen.onsets - 1);
   }, 10);
 }"""
-"""Of a conversation by voice: `starts` from the last loud block of a question to the answer's first
-sample at the loudspeaker, which question was `asked`, by its number, and `silences` from the first
-loud block of a voice to the silence of an answer that it stopped."""
+"""Watches a conversation by voice. `starts` are the times from the last loud block of a question to
+the answer's first sample at the loudspeaker, `asked` the numbers of these questions, `silences` the
+times from a voice's first loud block to the silence of the answer that it stopped."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +121,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
 
 @contextmanager
 def hearing(wave: np.ndarray) -> Iterator[Any]:
-    """Chromium whose microphone plays float32 [n] at RATE_HZ over and over."""
+    """A Chromium whose microphone plays `wave`, float32 [n] at RATE_HZ, over and over."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "microphone.wav"
         write_wav(path, to_pcm16(wave), RATE_HZ)
@@ -132,7 +132,7 @@ def hearing(wave: np.ndarray) -> Iterator[Any]:
 
 
 def talk_hands_free(browser: Any, url: str) -> Any:
-    """A tab that listens hands-free, whose `seen` is that of WATCH."""
+    """A tab that listens hands-free, in which WATCH runs."""
     tab = page_browser.Visit(browser, url, permissions=["microphone"])
     tab.page.wait_for_function("window.recorder")
     mode = tab.page.locator(SPOKEN).first.get_attribute("data-mode")

@@ -1,7 +1,7 @@
-"""Listeners of a service, one simulation for all benches: closed loops, and crowds that
-grow and stay.
+"""Simulated listeners of a service, for all benches: closed loops, and crowds that grow and then
+stay.
 
-A listener plays from the first chunk on; a chunk is late when everything before it was played.
+A listener plays from the first chunk on; a chunk is late if all before it has been played by then.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ TICK_S = 0.1
 AGAIN_S = 0.5
 Submit = Callable[[Request], Awaitable[ReplyStream]]
 MakeRequest = Callable[[int, int], Request]
-"""Listener's number, reply's number -> the request; no two may have the same id."""
+"""(listener's number, reply's number) -> the request, each with an id of its own."""
 
 
 @dataclass
 class Heard:
-    """One reply at its listener's ear. Times are those of `time.monotonic`; `chunks` are when each
-    came, and the silence before it; `replicas` are those that made it, and since when."""
+    """One reply as its listener heard it, in times of `time.monotonic`. Each of `chunks` is when it
+    came and how long the silence before it was; each of `replicas` is since when it made the reply,
+    and its name."""
 
     asked_s: float = 0.0
     timeline: Timeline = Timeline()
@@ -51,7 +52,7 @@ class Heard:
         return self.chunks[0][0] - self.asked_s if self.chunks else None
 
     def silence_s(self, start_s: float = 0.0, end_s: float = float("inf")) -> float:
-        """Gaps that ended between two times, together."""
+        """The length of all gaps together that ended between two times."""
         return sum(gap_s for came_s, gap_s in self.chunks if start_s <= came_s < end_s)
 
     def take(self, event: Event) -> None:
@@ -71,7 +72,7 @@ class Heard:
         self.end = event
 
     def replica_at(self, time_s: float) -> str | None:
-        """Who made it at a time; None where nobody did."""
+        """The replica that made the reply at a time, None if there was none."""
         if not self.asked_s <= time_s < self.end_s:
             return None
         return next((name for since_s, name in reversed(self.replicas) if since_s <= time_s), None)
@@ -80,8 +81,8 @@ class Heard:
 async def hear(
     submit: Submit, request: Request, heard: Heard | None = None, *, plays: bool = True
 ) -> Heard:
-    """Listen to a reply to its end; leaving early stops it. Sound counts as taken when it was
-    played, as on a page, or without `plays` when it came. Raises what `submit` raises."""
+    """Listen to a reply to its end; leaving early stops it. Sound is acknowledged when it has been
+    played, as by a page, or without `plays` when it comes. Raises what `submit` raises."""
     heard = heard or Heard()
     heard.asked_s = time.monotonic()
     reply = await submit(request)
@@ -98,7 +99,7 @@ async def hear(
 
 
 async def _play(reply: ReplyStream, heard: Heard) -> None:
-    """Acknowledge what was played, until it is cancelled."""
+    """Acknowledge what has been played, until this task is cancelled."""
     while True:
         await asyncio.sleep(TICK_S)
         if heard.chunks:
@@ -110,9 +111,9 @@ async def _play(reply: ReplyStream, heard: Heard) -> None:
 class Load:
     """One level of load; `figures` holds min and percentiles of every figure over its replies.
 
-    There are `concurrency` listeners, who ask again when a reply was made, or, with `hears_out`,
-    when it was heard. `audio_s_per_s` counts all listeners together, over the time from the first
-    request to the last sample.
+    There are `concurrency` listeners, who ask again when their reply is complete or, with
+    `hears_out`, when they have heard all of it. `audio_s_per_s` counts all listeners together, over
+    the time from the first request to the last sample.
     """
 
     concurrency: int
@@ -134,8 +135,8 @@ async def closed_loop(
     hears_out: bool = False,
     ramp_s: float = 0.0,
 ) -> Load:
-    """`replies` in all, `concurrency` at a time, who begin spread over `ramp_s`. Raises a MossError
-    if a reply fails: then nothing was measured."""
+    """Measure `replies` in all for `concurrency` listeners, who begin one by one within `ramp_s`.
+    Raises a MossError if a reply fails, as nothing is measured then."""
     numbers, found, begun_s = iter(range(replies)), list[RequestMetrics](), time.perf_counter()
 
     async def listener(index: int) -> None:
@@ -164,7 +165,7 @@ async def closed_loop(
 
 @dataclass
 class Crowd:
-    """What listeners met who came one by one, and stayed."""
+    """What the listeners of a `crowd` met: replies, and requests that were refused."""
 
     heard: list[Heard] = field(default_factory=list)
     arrivals_s: list[float] = field(default_factory=list)
@@ -174,8 +175,8 @@ class Crowd:
 async def crowd(
     submit: Submit, make_request: MakeRequest, num: int, per_s: float, stay_s: float, seed: int = 0
 ) -> Crowd:
-    """Listeners come by chance until there are `num`; all play replies out and ask again, and leave
-    `stay_s` after the last one came. Who is refused asks again later."""
+    """Listeners arrive at random, `per_s` on average, until there are `num`. They play replies out
+    and ask again, also when they were refused, and leave `stay_s` after the last one came."""
     found, chance = Crowd(), random.Random(seed)
 
     async def listen(index: int) -> None:
@@ -222,7 +223,7 @@ def summarise(metrics: list[RequestMetrics]) -> dict[str, dict[str, float]]:
 
 
 def load_line(load: Load) -> str:
-    """A level in a sentence, while it is measured."""
+    """One line about a level of load, to be shown while the bench runs."""
     return (
         f"{load.concurrency} at a time, {load.replies} replies, worst RTF {load.worst_rtf:.3f}, "
         f"{load.late_chunks} chunks late, {load.audio_s_per_s:.1f} s of audio a second"

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
 
 
 async def level(service: SpeechService, number: int, many: int, replies: int) -> Load:
-    """One level of load; the conversation of every listener is one of its own."""
+    """One level of load; every listener is a session of its own."""
     info = await service.describe()
 
     def question(listener: int, index: int) -> Request:

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
 
 
 def loaded(browser: Any, url: str, link: dict[str, Any] | None = None) -> dict[str, float]:
-    """A visit with an empty cache, until nothing is fetched any more."""
+    """One visit with an empty cache, which lasts until nothing is fetched any more."""
     context = page_browser.new_context(browser)
     page = context.new_page()
     cdp = context.new_cdp_session(page)
@@ -83,7 +83,7 @@ def loaded(browser: Any, url: str, link: dict[str, Any] | None = None) -> dict[s
 
 
 def visited(browser: Any, url: str, service: Any) -> dict[str, float]:
-    """One visit with a whole reply."""
+    """One visit in which a whole reply is heard."""
     service.reset(service.script)
     tab = page_browser.Visit(browser, url, init=WATCH)
     tab.page.wait_for_function("seen.usable")

@@ -28,11 +28,11 @@ class Program:
     log: IO[bytes]
 
     def written(self) -> str:
-        """What it wrote so far, to both streams."""
+        """What it has written so far, to standard output and error."""
         return Path(self.log.name).read_text(encoding="utf-8", errors="replace")
 
     def memory_mb(self, kind: str = "VmRSS") -> int:
-        """Resident now, or at the most ("VmHWM"); raises MossError if it has ended."""
+        """Its resident memory, or the peak of it ("VmHWM"); raises MossError if it has ended."""
         if self.process.poll() is not None:
             raise MossError(f"The program ended: {self.written()[-2000:]}")
         status = Path(f"/proc/{self.process.pid}/status").read_text()

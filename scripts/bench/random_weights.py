@@ -73,8 +73,8 @@ NORMS = tuple(
 
 
 def random_flow(config: FlowConfig, seed: int = 0) -> dict[str, Tensor]:
-    """Float32 tensors by the published names; the same on every machine. What they make of codes is
-    a log-mel."""
+    """Float32 tensors by the published names, the same on every machine; what they turn codes into
+    has the range of a log-mel."""
     tensors = {name: _random(name, shape, seed) for name, shape in flow_shapes(config).items()}
     for name, tensor in tensors.items():
         if name.endswith(NORMS):
@@ -83,7 +83,7 @@ def random_flow(config: FlowConfig, seed: int = 0) -> dict[str, Tensor]:
 
 
 def random_hift(config: HiftConfig, seed: int = 0) -> dict[str, Tensor]:
-    """Float32 tensors by the published names, weight norm folded; a log-mel has a voice's pitch."""
+    """Float32 tensors by the published names, weight norm folded; the pitch is that of a voice."""
     tensors = {name: _random(name, shape, seed) for name, shape in hift_shapes(config).items()}
     for name, tensor in tensors.items():
         if name.endswith("alpha"):
@@ -129,7 +129,7 @@ def _normal(name: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured; the defaults are the published codec's."""
+    """Sizes of the codec; the defaults are those of the published one."""
 
     flow: FlowConfig = FlowConfig()
     hift: HiftConfig = HiftConfig()
@@ -143,7 +143,7 @@ class Sizes:
 
 
 class Parts:
-    """Random weights, made once, and codecs of them in any number format."""
+    """Random weights, made once, from which codecs in any number format are joined."""
 
     def __init__(self, sizes: Sizes, device: torch.device) -> None:
         self.sizes, self.device = sizes, device
@@ -157,7 +157,7 @@ class Parts:
         )
 
     def codec(self, dtype: torch.dtype, max_together: int) -> MossCodec:
-        """As `load_moss_codec` joins one."""
+        """A codec of these weights, joined as `load_moss_codec` does."""
         weights = pack_flow(self.flow, self.sizes.flow, self.device, dtype)
         vocoder = hift_vocoder(
             pack_hift(self.hift, self.sizes.hift, self.device), self.sizes.flow, max_together
@@ -183,7 +183,7 @@ class Parts:
 
 
 def stand_in_codec(device: torch.device, max_together: int = 16) -> NanoCodec:
-    """The stand-in of this module's docstring, with everything captured."""
+    """The stand-in that this module's docstring describes, on a GPU with its graphs captured."""
     torch.manual_seed(0)
     with torch.device(device):
         fsq = NanoFsq(STAND_IN_FSQ).eval().requires_grad_(False)
@@ -199,7 +199,7 @@ def stand_in_codec(device: torch.device, max_together: int = 16) -> NanoCodec:
 
 
 def make_codec(name: str, together: int, device: torch.device) -> SpeechCodec:
-    """One of CODECS, for so many replies in a run."""
+    """One of CODECS, which makes sound for up to `together` replies in a run."""
     if name == "bigvgan":
         return stand_in_codec(device, together)
     codec = Parts(Sizes(), device).codec(torch.float16, together)
@@ -208,8 +208,8 @@ def make_codec(name: str, together: int, device: torch.device) -> SpeechCodec:
 
 
 class FixedSize:
-    """A processor of random prompts of `prompt_rows` rows, replies of `num_codes` codes. Its own
-    text decoder says nothing."""
+    """A processor whose prompts are `prompt_rows` random rows and whose replies have `num_codes`
+    codes. It is its own text decoder, which says nothing."""
 
     def __init__(self, ids: SpecialIds, prompt_rows: int, num_codes: int):
         self.ids = ids
@@ -246,7 +246,7 @@ def random_service(
     modes: tuple[Mode, ...] = PUBLISHED_MODES.modes,
     transcriber: Transcriber | None = None,
 ) -> LocalService:
-    """A service of a given runtime and codec, not started; all prompts and replies are as long."""
+    """A service of a runtime and codec, not started; prompts and replies have a fixed length."""
     limits = runtime.limits
     config = EngineConfig(
         max_sessions=limits.max_batch,
@@ -275,7 +275,7 @@ def published_service(
 
 
 def fixed_sampling(num_codes: int, seed: int = 0) -> Sampling:
-    """Of replies that the end marker cannot cut short."""
+    """Sampling of replies that no end marker cuts short."""
     return Sampling(SAMPLED, SAMPLED, max_rows=num_codes, min_rows=num_codes + 2, seed=seed)
 
 

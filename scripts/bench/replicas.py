@@ -3,8 +3,8 @@
 Listeners play every reply out and ask again. First measure one service without Ray, by --alone;
 then N replicas with the same --out, which holds what one service carries (or give --one):
 
-    grow            listeners come until --most of each service are there
-    hold:SHARE      so many stay as this share of what N single services carry
+    grow            listeners come until there are --most for each service
+    hold:SHARE      listeners stay, this share of as many as N single services carry
     kill:SHARE      a replica is killed under them, --rounds times, when all are there again
     upgrade:SHARE   all replicas are replaced under them, one after another
 
@@ -47,14 +47,14 @@ from scripts.sentences import sentence
 
 PARTS = ("grow", "hold", "kill", "upgrade")
 PLACES, PROMPT_ROWS, NUM_CODES = 256, 96, 128
-"""Replies of a step in a random replica, rows of their prompts, and their own length."""
+"""With random weights: most replies of a step, rows of each prompt, and codes of each reply."""
 PER_S = 12.0
 """Listeners of one service that join each second."""
 REPLACED_S, SETTLE_S, WINDOW_S = 110.0, 4.0, 2.0
 SENTENCES = 5
-"""Of a checkpoint's replies: about 15 s of speech."""
+"""Sentences of each reply of a checkpoint: about 15 s of speech."""
 SAFE = 0.9
-"""Of the listeners at whom the first chunk came late: so many are held without one."""
+"""A single service has to hold this share of the listeners at whom the first chunk came late."""
 LATE_SHARE = 0.01
 WHOLE = {"", FinishReason.STOP.value, FinishReason.LENGTH.value}
 
@@ -103,8 +103,8 @@ def run(args: argparse.Namespace, report: Report) -> None:
 
 
 def make_service(checkpoint: Path | None) -> StartableService:
-    """A checkpoint on the CPU, or random weights on the first GPU that this process sees; not
-    started."""
+    """A service of the checkpoint on the CPU or, without one, of random weights on the first GPU
+    that this process sees; not started."""
     if checkpoint:
         return build_service(EngineConfig(checkpoint=checkpoint, device="cpu"))
     from scripts.bench.random_weights import published_service
@@ -116,7 +116,7 @@ def make_service(checkpoint: Path | None) -> StartableService:
 
 
 def application(args: argparse.Namespace, version: int) -> Any:
-    """The replicas; those of another version replace them."""
+    """The replicas as an application of Ray Serve; running one of another version replaces them."""
     from ray import serve
 
     from moss_engine.cluster.fleet import Card
@@ -145,7 +145,7 @@ def application(args: argparse.Namespace, version: int) -> Any:
 
 
 def question(info: ServiceInfo, listener: int, number: int) -> Request:
-    """No two have the same session, nor do those of two pages."""
+    """A listener's next request; each listener of each page process is a session of its own."""
     seed = 1000 * listener + number
     text = " ".join(sentence(seed + i) for i in range(SENTENCES))
     return request_of(info, Text(text), f"{os.getpid()}-{listener}", seed=seed)
@@ -162,7 +162,7 @@ async def listen(service: StartableService, num: int, per_s: float, stay_s: floa
 
 @cache
 def page_of(address: str) -> ClusterService:
-    """That of a process of its own, which lives as long."""
+    """The page's service in a page process, made once and kept for as long as the process lives."""
     from moss_engine.cluster.serve.connect import join_fleet
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -178,7 +178,7 @@ def on_page(address: str, *given: Any) -> Crowd:
 
 @dataclass
 class Run:
-    """Listeners of one service in this process, or of replicas in page processes."""
+    """Who serves, and whose listeners are in this process, or for replicas in page processes."""
 
     args: argparse.Namespace
     service: StartableService
@@ -190,7 +190,7 @@ class Run:
         return self.args.gpus if self.pages else 1
 
     def meet(self, num: int, stay_s: float, happens: Callable[[], None] = lambda: None) -> Crowd:
-        """So many come, an equal share to every page; what `happens` does so once all are there."""
+        """`num` listeners come, equally many to each page; once all are there, `happens` runs."""
         per_s = PER_S * self.gpus
         if self.pages is None:
             return asyncio.run(listen(self.service, num, per_s, stay_s))
@@ -222,7 +222,7 @@ class Run:
 
 
 def replicated(args: argparse.Namespace, one: int, report: Report) -> None:
-    """Replicas on this machine, each part in turn; one that fails leaves the others."""
+    """Start replicas on this machine and measure one part after the other."""
     import ray
     from ray import serve
 
@@ -257,7 +257,7 @@ def replicated(args: argparse.Namespace, one: int, report: Report) -> None:
 
 
 def grow(run: Run) -> dict[str, Any]:
-    """Listeners come one by one, and chunks come late at last."""
+    """Listeners come one by one until chunks come late: how many there were then."""
     num = run.args.most * run.gpus
     found = run.meet(num, SETTLE_S)
     first, one_percent = capacity(found)
@@ -271,7 +271,7 @@ def grow(run: Run) -> dict[str, Any]:
 
 
 def hold(run: Run, num: int) -> dict[str, Any]:
-    """So many listeners, and what they meet and cost once all are there."""
+    """What `num` listeners meet once all are there, and how many cores a replica takes for them."""
     pids = [card.pid for card in run.cards()] if run.gpus > 1 else [os.getpid()]
     before = [cpu_s(pid) for pid in pids]
     begun_s = time.monotonic()
@@ -289,7 +289,7 @@ def hold(run: Run, num: int) -> dict[str, Any]:
 
 
 def kill(run: Run, num: int) -> dict[str, Any]:
-    """The death of the busier replica under so many listeners."""
+    """The busiest replica is killed under `num` listeners: what its own and the others meet."""
     while len(run.cards()) < run.gpus:
         time.sleep(0.2)
     time.sleep(SETTLE_S)
@@ -315,7 +315,7 @@ def kill(run: Run, num: int) -> dict[str, Any]:
 
 
 def upgrade(run: Run, num: int, replace_all: Any) -> dict[str, Any]:
-    """All replicas are replaced under so many listeners."""
+    """All replicas are replaced under `num` listeners: what these meet meanwhile."""
     times_s: list[float] = []
 
     def renew() -> None:
@@ -337,8 +337,8 @@ def upgrade(run: Run, num: int, replace_all: Any) -> dict[str, Any]:
 
 
 def capacity(crowd: Crowd) -> tuple[int, int | None]:
-    """Listeners who were there when the first chunk came late, and, where it happened, when more
-    than LATE_SHARE of the chunks of WINDOW_S did; all of them where none came late."""
+    """How many listeners were there when the first chunk came late, all if none did; and when more
+    than LATE_SHARE of the chunks within WINDOW_S were late, None if that never happened."""
     chunks = sorted(chunk for heard in crowd.heard for chunk in heard.chunks)
     first = next((came_s for came_s, gap_s in chunks if gap_s > 0), float("inf"))
     times = np.array([came_s for came_s, _ in chunks])
@@ -355,7 +355,7 @@ def present(crowd: Crowd, at_s: float) -> int:
 
 
 def ttfa_ms(heard: Iterable[Heard], start_s: float, end_s: float) -> dict[str, float]:
-    """Median and 95th percentile of the replies that were asked for between two times."""
+    """Time to first audio, median and 95th percentile, of replies asked for between two times."""
     asked = [h.first_s for h in heard if start_s <= h.asked_s < end_s]
     values = [1000 * first_s for first_s in asked if first_s is not None]
     if not values:
@@ -365,8 +365,8 @@ def ttfa_ms(heard: Iterable[Heard], start_s: float, end_s: float) -> dict[str, f
 
 
 def lateness(heard: Iterable[Heard], start_s: float, end_s: float) -> dict[str, Any]:
-    """Chunks that came between two times, those that were late, the longest silence of one reply,
-    and replies that are over, but not at their end."""
+    """What came late between two times: of how many chunks, the longest silence within a reply, and
+    how many replies were cut off before their end."""
     heard = list(heard)
     chunks = [gap for h in heard for came_s, gap in h.chunks if start_s <= came_s < end_s]
     silences = [h.silence_s(start_s, end_s) for h in heard]

@@ -1,5 +1,5 @@
-"""The measurements of assets/bench in their places: headlines.md, what a visitor wants to know in
-docs/speed.md, and summary.md, for README.md. `scripts.dev.readme` writes them.
+"""Fills the measurements of assets/bench into two templates: headlines.md, the tables of
+docs/speed.md, and summary.md, the table of README.md. `scripts.dev.readme` writes them there.
 
 Both are Jinja templates, to which every file of assets/bench is known by its name without .json.
 """
@@ -17,7 +17,7 @@ from moss_engine.api.errors import MossError
 from scripts.bench.common import FOLDER
 
 IN_TIME_RTF = 0.9
-"""A level of load is in real time if no chunk was late and every reply was made so much faster."""
+"""In real time: no chunk was late, and every reply took less than this share of its length."""
 
 Report = dict[str, Any]
 
@@ -42,17 +42,17 @@ def drawn(name: str) -> str:
 
 
 def loads_of(report: Report) -> list[Report]:
-    """Its levels of load, through the whole service or of a whole program."""
+    """A report's levels of load, of the bench `full_size` or of `load`."""
     return report["streams"]["load"] if "streams" in report else report["load"]
 
 
 def alone(report: Report) -> Report:
-    """The figures of one listener."""
+    """The figures of one listener at a time."""
     return next(load for load in loads_of(report) if load["concurrency"] == 1)["figures"]
 
 
 def most_in_time(report: Report) -> int:
-    """Listeners of the largest closed loop in real time."""
+    """The most listeners of a closed loop who were all served in real time."""
     return max(
         load["concurrency"]
         for load in loads_of(report)
@@ -61,8 +61,8 @@ def most_in_time(report: Report) -> int:
 
 
 def held(report: Report) -> str:
-    """The most listeners of whom none had a late chunk, on any start of a machine on which so many
-    were measured; and on how many starts they were."""
+    """The most listeners who had no late chunk on any of the machine's starts on which so many were
+    measured, and the number of these starts."""
     starts: dict[int, dict[str, bool]] = {}
     for load in loads_of(report):
         starts[load["concurrency"]] = {"": not load["late_chunks"]}
@@ -74,8 +74,8 @@ def held(report: Report) -> str:
 
 
 def step(report: Report, name: str, dtype: str, clock: str | None = None) -> Report | None:
-    """One of a report's figures by its name, the number format of its weights and what timed it;
-    what was measured once, beside all formats, counts to bfloat16."""
+    """One of a report's figures by its name, the number format of the weights and the clock; one
+    without a number format counts as bfloat16."""
     formats = (dtype, "") if dtype == "bfloat16" else (dtype,)
     found = (
         figure

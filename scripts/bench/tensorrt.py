@@ -1,8 +1,8 @@
 """Engine files of plain TensorRT on this GPU: parity with torch, and speed at the published size.
 
-nano builds the built-in checkpoint and compares logits row by row with the torch runtime in the
-same number format, and greedy replies. published builds, loads and times the full layout with
-random weights.
+`nano` builds an engine of the built-in checkpoint and compares its logits row by row, and greedy
+replies, with the torch runtime in the same number format. `published` builds, loads and times the
+published layout with random weights.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ INIT_STD = 0.02
 
 @dataclass(frozen=True)
 class Parity:
-    """Against the torch runtime in the same number format, in the channel that counts: rows of the
-    same best id, and the largest difference of any logit."""
+    """An engine against the torch runtime in the same number format, in the channel that counts: in
+    how many rows the best id is the same, and the largest difference of any logit."""
 
     build_s: float
     plan_mb: float
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
 
 
 def measure_parity(backend: str, dtype: str, device: torch.device) -> Parity:
-    """An engine, led along the torch runtime's greedy replies."""
+    """Feed an engine the rows of the torch runtime's greedy replies, and compare the logits."""
     options = EngineConfig(runtime=backend, kv_rows=2048)
     config = ModelConfig.from_file(NANO_CHECKPOINT / "config.json")
     limits, stored = make_limits(options, config), getattr(torch, dtype)
@@ -123,7 +123,7 @@ def measure_published(
     device: torch.device,
     report: Report,
 ) -> None:
-    """Build, load and measure the full layout; it is loaded with the weights on the GPU already."""
+    """Build, load and time the published layout; its weights are on the GPU beforehand."""
     limits = Limits(16, 1024, 1, 512, 4096)
     target = BuildTarget(library.backend, dtype, None, limits, effort=effort)
     with TemporaryDirectory() as name:
@@ -164,7 +164,7 @@ def measure_published(
 def random_tensors(
     config: ModelConfig, dtype: torch.dtype, device: torch.device
 ) -> dict[str, Tensor]:
-    """The layout's tensors: normal with deviation 0.02, norms near one."""
+    """The layout's tensors: normally distributed with deviation 0.02, norms near one."""
     generator = torch.Generator(device).manual_seed(0)
     tensors = {}
     for name, part in parts(config).items():

@@ -1,4 +1,4 @@
-"""Turns of somebody who speaks, through /v1/realtime from outside, in real time.
+"""Somebody speaks turns to /v1/realtime, from outside the program and in real time.
 
 The program runs in a process of its own; the turns are those of the testing half of
 `python -m scripts.turns data FOLDER`, as many whole ones as ones with a pause inside, each on a
@@ -7,9 +7,10 @@ connection of its own, in blocks of 20 ms. A turn takes 4.6 s.
     first_sound     from the last sample of the last word to the first sound that arrives
     torn            turns with a pause of which two parts were kept as two questions
     sounded_before  turns with a pause in which an answer was heard before the person went on
-    gaps            in the last answers, for who plays them BUFFER_S behind their first sound
-    ahead           answers that were begun before their turn was over: how many were told, how many
-                    not, and how long was worked at the latter in a minute of the run
+    gaps            silences within the last answers, for a client that begins to play BUFFER_S
+                    after the first sound
+    ahead           answers that were begun before their turn was over: how many were used, how many
+                    thrown away, and how long in a minute of the run the latter took
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 class Ear:
-    """What a client hears of one turn, in seconds behind the last word."""
+    """What a client hears in one turn, in seconds after the end of the last word."""
 
     def __init__(self, begun_s: float, last_s: float):
         self._zero_s = begun_s + last_s
@@ -109,7 +110,7 @@ class Ear:
 
 
 async def speak(url: str, turn: Turn, args: argparse.Namespace) -> dict[str, Any]:
-    """What happened."""
+    """Speak one turn on a connection of its own; the row of the report about it."""
     said = turn.sound(args.folder)
     said = said if args.noise is None else with_noise(said, args.noise)
     before, after = room(round(BEFORE_S * RATE_HZ)), room(round(LONGEST_S * RATE_HZ))
@@ -166,7 +167,7 @@ def counted(url: str) -> dict[str, float]:
 
 
 def chosen(turns: list[Turn], num: int) -> list[Turn]:
-    """So many whole ones of the testing half and as many with a pause, in turn."""
+    """`num` whole turns of the testing half and as many with a pause, alternately."""
     found = [turn for turn in turns if turn.half == TEST]
     whole = [turn for turn in found if turn.kind == WHOLE]
     paused = [turn for turn in found if turn.cut]

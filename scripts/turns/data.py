@@ -1,12 +1,13 @@
-"""Turns to tune and to test the judge of their ends on: a recipe for sound, not the sound.
+"""Turns for tuning and testing the judge that finds a turn's end: how to make the sound, not the
+sound itself.
 
     python -m scripts.turns data FOLDER
 
-Requests from requests.txt are said by the built-in voices. Half of them stay whole; the other half
-get a pause of 0.25 to 0.9 s inside, half of these where people hesitate, which the voice is told by
-a comma (and every third time an "um"), half at the softest place in the middle of a sentence that
-was said without. What is ordinary, short and whole, is said by every voice, from ordinary.txt.
-Every other line of both tunes, the others test.
+The built-in voices say requests from requests.txt. Half of them stay whole; the other half get a
+pause of 0.25 to 0.9 s: half of these where people hesitate, which a comma (and every third time an
+"um") tells the voice, half at the softest place in the middle of a sentence said without one. Every
+voice also says what is ordinary, short and whole, from ordinary.txt. Every other line of both files
+is for tuning, the rest for testing.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ FILLS = {
     "language": "French Spanish German Italian Japanese Russian Polish Greek",
 }
 LEAST_SILENCE, NEAR = 10, 0.15
-"""Steps: a shorter one may be that of a consonant. And how far from where its words are a pause may
-be: speech is not even."""
+"""Fewest steps of a pause (a consonant may be silent for shorter), and how far from its expected
+place, as a share of the sound, it may be: speech is not even."""
 TUNE, TEST = "tune", "test"
 WHOLE, ORDINARY, HESITATES, SOFTEST = "whole", "ordinary", "hesitates", "softest"
 
@@ -46,7 +47,7 @@ WHOLE, ORDINARY, HESITATES, SOFTEST = "whole", "ordinary", "hesitates", "softest
 @dataclass(frozen=True)
 class Turn:
     """The sound of `name`.npy, int16 at RATE_HZ without silence at its ends, with `pause_s` of
-    silence from sample `cut` on; 0.0 for a whole one."""
+    silence put in at sample `cut`; both are 0 for a whole turn."""
 
     name: str
     half: str
@@ -58,7 +59,7 @@ class Turn:
     pause_s: float = 0.0
 
     def sound(self, folder: Path) -> np.ndarray:
-        """int16 [n] with its pause, in which the room's faint noise goes on."""
+        """int16 [n]: the turn with its pause, in which the room's faint noise goes on."""
         wave = np.load(folder / f"{self.name}.npy")
         if not self.cut:
             return wave
@@ -66,7 +67,7 @@ class Turn:
         return np.concatenate([wave[: self.cut], pause, wave[self.cut :]])
 
     def before_pause(self, folder: Path, silence_s: float) -> np.ndarray:
-        """int16 [n]: up to the last sound before the pause or the end, and some silence."""
+        """int16 [n]: the turn up to its pause or its end, and `silence_s` of silence."""
         wave = np.load(folder / f"{self.name}.npy")[: self.cut or None]
         silence = room(round(silence_s * RATE_HZ))
         return np.concatenate([wave[: np.flatnonzero(is_loud(wave))[-1] + 1], silence])
@@ -77,7 +78,7 @@ def room(num: int) -> np.ndarray:
 
 
 def with_noise(pcm: np.ndarray, ratio_db: float, seed: int = 0) -> np.ndarray:
-    """With noise so far below the speech, which is what is louder than a tenth of its peak."""
+    """Add noise that is `ratio_db` below the speech, which is all above a tenth of the peak."""
     wave = pcm.astype(np.float32)
     loud = wave[np.abs(wave) > 0.1 * np.abs(wave).max()]
     level = float(np.sqrt((loud**2).mean())) * 10 ** (-ratio_db / 20)
@@ -98,7 +99,7 @@ def filled(pattern: str, rng: random.Random) -> str:
 
 
 def sentence(pattern: str, rng: random.Random, *, hesitate: bool) -> tuple[str, float]:
-    """With a hesitation in it or without; and behind which share of its letters that is."""
+    """A filled pattern, and after which share of its letters somebody hesitates, if asked to."""
     pattern = filled(pattern, rng)
     before, behind = pattern.replace(" | ", " "), ""
     if hesitate:
@@ -112,12 +113,12 @@ def sentence(pattern: str, rng: random.Random, *, hesitate: bool) -> tuple[str, 
 
 
 def is_loud(pcm: np.ndarray) -> np.ndarray:
-    """bool [n]: the samples that are no silence."""
+    """bool [n]: which samples are not silence."""
     return np.abs(pcm.astype(np.int32)) > 0.01 * 32768
 
 
 def trimmed(wave: np.ndarray) -> np.ndarray:
-    """int16 [n] of float32 without the silence at its ends."""
+    """float32 [n] -> int16 [n], without the silence at its ends."""
     pcm = np.rint(np.clip(wave, -1, 1) * 32767).astype(np.int16)
     loud = np.flatnonzero(is_loud(pcm))
     return pcm[loud[0] : loud[-1] + 1]
@@ -136,7 +137,7 @@ def softest(pcm: np.ndarray, first: float, last: float) -> int:
 
 
 def silent_place(pcm: np.ndarray, near: float) -> int:
-    """The middle of the longest silence about that share of the sound; 0 where none lasts
+    """The sample in the middle of the longest silence near a share of the sound; 0 if none lasts
     LEAST_SILENCE."""
     found = levels(pcm)
     quiet, best, place, run = found < 0.001 * found.max(), 0, 0, 0
@@ -148,7 +149,7 @@ def silent_place(pcm: np.ndarray, near: float) -> int:
 
 
 def make(folder: Path, turns: int) -> None:
-    """`turns` with a pause and as many without, half of each for either half."""
+    """Make `turns` with a pause and as many without, half of each kind for tuning."""
     folder.mkdir(parents=True, exist_ok=True)
     with open_service() as client, (folder / "turns.jsonl").open("w") as file:
 

@@ -1,11 +1,11 @@
-"""What melody and words tell of the turns of `data`, and the wait that follows.
+"""Tune how long to wait for the end of a turn, given its melody and words, on the turns of `data`.
 
     python -m scripts.turns tune FOLDER
 
-Every turn is heard up to where the service finds that its pause or its end begins, in SILENCE_S of
-silence: the recogniser writes the words. What was heard is kept in FOLDER/heard.jsonl. Weights and
-table are found on the tuning half alone by the rule of `best`, and judged once on the other one.
-They are those of `audio.turn_judge`, which a test compares with the report.
+Every turn is heard up to where the service would find that its pause, or its end, begins, within
+SILENCE_S of silence; the recogniser writes down its words. What was heard stays in
+FOLDER/heard.jsonl. Weights and table are chosen on the tuning half alone, by the rule of `best`,
+and judged once on the other half. `audio.turn_judge` holds them; a test compares them.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ from scripts.turns.data import (
 
 SILENCE_S = 0.4
 ALONE_S = 0.2
-"""Of silence, behind which Pipecat asks Smart Turn."""
+"""Seconds of silence after which Pipecat asks Smart Turn."""
 BEHIND_S = (0.057, 0.073, 0.082, 0.091, 0.1)
-"""From the last word to the first sound, without the silence that is waited for: what is found in
-each fifth of the whole turns of assets/bench/turns.json. The detector takes most of it to be sure,
-and looks once in a frame."""
+"""From the last word to the first sound, without the silence that is waited for, as it is in each
+fifth of the whole turns of assets/bench/turns.json. Most of it is the detector, which takes time to
+be sure and looks once a frame."""
 WAITS_S = (0.19, 0.2, 0.3, 0.38, 0.5, 0.6, 0.64, 0.67, 0.7, 0.8, 0.9)
 NOISES_DB = (20, 10)
 LATEST_S = {0.45: 0.5, 0.04: 0.8}
-"""No more than such a share of whole turns waits longer; where melody and words judge together, the
-first holds for the ordinary ones of the tuning half, too."""
+"""At most this share of whole turns may wait longer than so many seconds. Where melody and words
+judge together, the first entry must hold for the ordinary turns of the tuning half, too."""
 COUNTS = {SOFTEST: 0.3, ORDINARY: 2.0}
-"""So much a turn counts, 1 otherwise: at the softest places nobody can know, and most of what
-people say is ordinary."""
+"""The weight of a kind of turn, otherwise 1: nobody can know of a pause at the softest place, and
+most of what people say is ordinary."""
 WORTH = 0.1
-"""One hesitation in ten that is spoken into weighs what a second does that everybody waits, half
-of them for ordinary turns."""
+"""The cost of waiting one more second, where that of interrupting every hesitation is 1; ordinary
+turns make up half of the waiting."""
 BOUND_Z = 1.645
-"""With which what is true of all turns exceeds the upper bound in one of 20 such halves."""
+"""So that the true share exceeds its upper bound for one in 20 such samples of turns."""
 
 
 def heard(folder: Path, turns: list[Turn]) -> list[dict]:
@@ -96,7 +96,7 @@ def heard(folder: Path, turns: list[Turn]) -> list[dict]:
 
 
 def at_its_pause(detector: Detector, pcm: np.ndarray) -> np.ndarray:
-    """int16 [n] at LOW_HZ, as much as the service has when it finds that nobody speaks."""
+    """int16 [n] at LOW_HZ: what the service has heard when it finds that nobody speaks any more."""
     follower = Follower(detector.open(), len(pcm) / LOW_HZ)
     heard = follower.take(pcm, answering=False)
     paused = [one.pcm for one in heard if one.change is Change.PAUSED and one.pcm is not None]
@@ -104,7 +104,7 @@ def at_its_pause(detector: Detector, pcm: np.ndarray) -> np.ndarray:
 
 
 def fitted(given: np.ndarray, kinds: np.ndarray) -> np.ndarray:
-    """Logistic regression by Newton's steps."""
+    """Weights of a logistic regression for `kinds` being whole turns, by Newton's method."""
     weights, whole = np.zeros(given.shape[1]), np.isin(kinds, (WHOLE, ORDINARY))
     counts = np.array([COUNTS.get(kind, 1.0) for kind in kinds])
     for _ in range(30):
@@ -116,12 +116,12 @@ def fitted(given: np.ndarray, kinds: np.ndarray) -> np.ndarray:
 
 
 Table = tuple[tuple[float, ...], tuple[float, ...]]
-"""Levels and waits."""
+"""(levels of the log-odds, waits in seconds above, between and below them)."""
 
 
 def tuned(entries: list[dict]) -> tuple[dict[str, np.ndarray], Table, Judged]:
-    """The weights of each judge, the table of all, and the entries as melody and words judge them
-    together. Each of the two alone is scaled so that its own levels are those of the table."""
+    """The weights of each judge, the table that all share, and the entries as melody and words
+    together judge them. The judges by one of the two alone are scaled so that the table fits."""
     kinds = np.array([entry["kind"] for entry in entries])
     sound = np.array([sound_of(entry) for entry in entries])
     text = np.array([said(entry["text"]) for entry in entries])
@@ -139,7 +139,7 @@ def tuned(entries: list[dict]) -> tuple[dict[str, np.ndarray], Table, Judged]:
 
 
 def scaled(weights: np.ndarray, levels: tuple[float, ...], wanted: tuple[float, ...]) -> np.ndarray:
-    """Weights whose log-odds are `wanted` where those of `weights` are `levels`."""
+    """The same weights, scaled and shifted so that their log-odds `levels` become `wanted`."""
     slope = (wanted[0] - wanted[1]) / (levels[0] - levels[1])
     return slope * weights + [*[0.0] * (len(weights) - 1), wanted[0] - slope * levels[0]]
 
@@ -156,7 +156,7 @@ def sound_of(entry: dict) -> tuple[float, ...]:
 
 
 class Judged:
-    """Entries with their log-odds."""
+    """The log-odds that a judge gives to entries, by their kind."""
 
     def __init__(self, entries: list[dict], odds: np.ndarray):
         self.kinds = np.array([entry["kind"] for entry in entries])
@@ -164,8 +164,8 @@ class Judged:
         self.odds = {kind: odds[self.kinds == kind] for kind in kinds}
 
     def figures(self, levels: tuple[float, ...], waits: tuple[float, ...]) -> dict[str, float]:
-        """`waits[i]` holds above `levels[i]`, the last one below all. A pause counts as often as
-        one of its kind, which may be as long as any, outlasts the wait."""
+        """How long whole turns wait, and which share of the pauses outlasts the wait, by a table:
+        `waits[i]` applies above `levels[i]`, the last one below all."""
         delays = {kind: delay_s(odds, levels, waits) for kind, odds in self.odds.items()}
         figures = {}
         for before, kind in (("", WHOLE), ("ordinary_", ORDINARY)):
@@ -176,29 +176,29 @@ class Judged:
 
 
 def delay_s(odds: np.ndarray, levels: tuple[float, ...], waits: tuple[float, ...]) -> np.ndarray:
-    """[n, 5]: from the last word to the first sound, as often as each of BEHIND_S is."""
+    """float [n, 5]: seconds from the last word to the first sound, for each of BEHIND_S."""
     place = (odds[:, None] < np.array(levels)).sum(axis=1)
     silence_s = np.ceil(np.array(waits) / FRAME_S - 1e-6) * FRAME_S
     return silence_s[place, None] + np.array(BEHIND_S)
 
 
 def outlasted(delay_s: np.ndarray) -> np.ndarray:
-    """The share of pauses, as long as `data` makes them, that go on behind so long a wait."""
+    """The share of the pauses that `data` makes which are longer than such a delay."""
     least, most = PAUSES_S
     return np.clip((most - delay_s) / (most - least), 0.0, 1.0)
 
 
 def upper_bound(share: float, num: int) -> float:
-    """Wilson's, of what was found in `num`."""
+    """Wilson's upper bound of a share that was found among `num`."""
     z2 = BOUND_Z**2 / num
     spread = BOUND_Z * np.sqrt(share * (1 - share) / num + z2 / (4 * num))
     return (share + z2 / 2 + spread) / (1 + z2)
 
 
 def best(judged: Judged, tables: list[tuple[float, ...]], most: float = 1.0) -> Table | None:
-    """The table, with these waits, of the fewest early sounds where people hesitate and the least
-    waiting, as WORTH weighs them, among those of which the upper bounds keep to LATEST_S, and of
-    ordinary turns no more than `most` wait longer than the first of it. None where none does."""
+    """The table, of these triples of waits and any levels, that costs least: early sounds where
+    people hesitate, and waiting times WORTH. Its upper bounds must keep to LATEST_S, and at most a
+    share of `most` of the ordinary turns may wait longer than its first. None if no table does."""
     whole, ordinary, hesitating = (judged.odds[kind] for kind in (WHOLE, ORDINARY, HESITATES))
     steps = np.percentile(whole, np.arange(0.5, 100, 0.5)).round(2).tolist()
     delays = np.array([delay_s(np.array([1.0, 0.0, -1.0]), (0.5, -0.5), waits) for waits in tables])
@@ -219,7 +219,7 @@ def best(judged: Judged, tables: list[tuple[float, ...]], most: float = 1.0) -> 
 
 
 def split(odds: np.ndarray, high: float, low: float) -> np.ndarray:
-    """The shares that lie above, between and below."""
+    """The shares of `odds` that lie above `high`, between the two, and below `low`."""
     above, not_below = (odds >= high).mean(), (odds >= low).mean()
     return np.array([above, not_below - above, 1.0 - not_below])
 
@@ -246,8 +246,8 @@ def rounded(figures: dict[str, float]) -> dict[str, float]:
 
 
 def judged_alike(entries: list[dict]) -> dict[str, dict[str, float]]:
-    """The testing half, as the program judges it, and as Pipecat joins Silero and Smart Turn: over
-    behind 0.2 s of silence, or behind 3 s where it takes the turn for open."""
+    """Figures of the testing half, as the program judges it, and as Pipecat does by Silero and
+    Smart Turn: over after 0.2 s of silence, or after 3 s if Smart Turn takes the turn for open."""
     found = [entry for entry in entries if entry["half"] == TEST]
     figures = {}
     for noise in (None, *NOISES_DB):

@@ -1,11 +1,11 @@
-"""How sentences end: a logistic regression over whole sentences and their beginnings.
+"""Train how sentences end: a logistic regression on whole sentences and their beginnings.
 
     apt-get download wordnet-base fortunes fortunes-min     # and `dpkg -x` each into SOURCES
     git clone https://github.com/clinc/oos-eval SOURCES/oos-eval
     python -m scripts.turns words SOURCES
 
 WordNet's examples, Debian's fortunes, what people said to assistants (CLINC150), questions.txt and
-short.txt are whole; each cut at random places is not.
+short.txt are the whole sentences; each of them, cut at a random place, is one that goes on.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ OUT = Path(__file__).resolve().parents[2] / "assets" / "turns" / "words.npz"
 QUESTIONS = Path(__file__).with_name("questions.txt")
 ROUNDS, BATCH, RATE, DECAY = 4, 256, 0.5, 1e-6
 SHORT = Path(__file__).with_name("short.txt")
-"""What people say in a few words, filled in as requests.txt is."""
+"""What people say in a few words; its slots are filled like those of requests.txt."""
 SHORT_AGAIN = 50
 QUESTIONS_AGAIN, ASSISTANTS_AGAIN = 6, 2
-"""Questions, and what an assistant is asked, are said to a voice more often than these texts have
-them."""
+"""How often such sentences count: questions, and what assistants are asked, are said to a voice
+more often than they occur in these texts."""
 COMMON = 1500
-"""So many words are told apart from others of their kind."""
+"""How many of the most frequent words are kept; others are replaced by their kind."""
 RARE = 5
-"""Traits of fewer examples say nothing, and leave room for the others."""
+"""Traits of fewer examples than this are left out."""
 HESITATES, HESITATIONS = 0.1, "um uh em er erm hm".split()
-"""So many beginnings are heard once more with one of these behind."""
+"""This share of the beginnings is used once more, with one of these words after it."""
 
 
 def sentences(sources: Path) -> Iterator[str]:
@@ -68,7 +68,7 @@ def is_usable(text: str) -> bool:
 
 
 def examples(texts: list[str], common: set[str]) -> list[tuple[list[str], int]]:
-    """Traits of whole texts, 1, and of their beginnings, 0, of which some end in a hesitation."""
+    """Traits and label: 1 for whole texts, 0 for beginnings, some of which end in a hesitation."""
     rng, found = random.Random(1), []
     for text in texts:
         words = text.split()
@@ -83,7 +83,7 @@ def examples(texts: list[str], common: set[str]) -> list[tuple[list[str], int]]:
 
 
 def trained(data: list[tuple[list[int], int]]) -> tuple[np.ndarray, float]:
-    """AdaGrad over ROUNDS."""
+    """Weights and bias, trained by AdaGrad over ROUNDS."""
     weights, seen, bias = np.zeros(NUM_WEIGHTS), np.full(NUM_WEIGHTS, 1e-2), 0.0
     for _ in range(ROUNDS):
         for start in range(0, len(data), BATCH):
@@ -126,7 +126,7 @@ def make(sources: Path) -> None:
 
 
 def area(positive: np.ndarray, negative: np.ndarray) -> float:
-    """The share of pairs that are in order."""
+    """Area under the curve: the share of pairs of a 1 and a 0 that are ranked rightly."""
     order = np.concatenate([positive, negative]).argsort().argsort() + 1
     num = len(positive)
     return float((order[:num].sum() - num * (num + 1) / 2) / (num * len(negative)))

@@ -35,8 +35,7 @@ from moss_engine.text.processor import load_processor
 logger = logging.getLogger(__name__)
 
 CACHED_SHARE = 16
-"""On a CPU one block in so many may keep earlier turns, as every block that is written takes
-memory."""
+"""On a CPU one block in so many may keep earlier turns: each that is written takes memory."""
 
 
 def build_talking_service(

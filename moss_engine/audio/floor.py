@@ -18,11 +18,9 @@ from moss_engine.audio.turn_taking import LEAST_SPEECH_S, Change, asks_for_silen
 from moss_engine.audio.voice_activity import Detector
 
 UNHEARD_S = 0.6
-"""Whoever speaks while no more than this was heard of an answer had not finished the turn
-before."""
+"""Whoever speaks before more than this was heard of an answer had not finished the turn before."""
 WEIGH_EVERY_S = 0.16
-"""Seconds of new speech over an answer after which its words are looked at, unless that is done
-anyway."""
+"""New speech over an answer after which its words are looked at, unless that is done anyway."""
 
 
 class Answerer(Protocol):

@@ -39,7 +39,7 @@ SOFTER_DB = 5.5
 """A voice over an answer that is softer by this than the visitor spoke before is taken for the
 answer's own echo."""
 ECHO_DB = 3.0
-"""By so much a voice has to be louder than what turned out to be the answer's own words, to
+"""How much louder than the answer's own words, once these were found, a voice must be to
 interrupt."""
 UNKNOWN_DB = -34.0
 """Level from which a visitor who has not spoken yet interrupts, in dB against full scale."""
@@ -63,8 +63,7 @@ class Levels:
         self._echo_db = LEAST_DB
 
     def take(self, frame: np.ndarray, left: float | None) -> None:
-        """The next frame; `left` is the power in it that may be echo, None where that is not
-        known."""
+        """The next frame; `left`: power in it that may be echo, None where that is not known."""
         self._is_known = left is not None
         self._left.append(left or 0.0)
         self._powers.append(float(np.mean((frame / 32768.0) ** 2)) + 1e-10)
@@ -85,8 +84,7 @@ class Levels:
         return self._is_known and self._loud_s >= LEAST_SPEECH_S
 
     def was_echo(self) -> None:
-        """The turn was the answer's own words: from now on sounds of that level are taken for
-        echo."""
+        """The turn was the answer's own words: sounds of that level are echo from now on."""
         if self._turn:
             self._echo_db = max(self._echo_db, self._turn_db() + ECHO_DB)
 
@@ -269,8 +267,7 @@ class Follower:
         self._continued = True
 
     def wants_more(self) -> None:
-        """The turn that has just ended seems unfinished: a last word of it may still come, soft and
-        short."""
+        """The turn that has just ended seems unfinished: a soft, short word may still come."""
         self._more_until = self._num_seen + self._samples(GOES_ON_S)
 
     @property

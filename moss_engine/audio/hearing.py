@@ -47,8 +47,8 @@ event loop: where many talk, the way to a thread and back takes longer."""
 
 @dataclass(frozen=True)
 class Pause:
-    """A pause of a turn, after so many samples of speech; `melody` is the judge's log-odds for how
-    they sounded."""
+    """A pause, after so many samples of speech; `melody`: the judge's log-odds of how they
+    sounded."""
 
     num_spoken: int
     melody: asyncio.Task[float | None]
@@ -131,7 +131,7 @@ class Hearing:
             self.turn.look(self.follower, self.look_s)
 
     def keep(self, turn: Heard) -> None:
-        """Remember a turn that has just ended as a question: whoever speaks soon may go on with
+        """Remember a turn that has just ended as a question: whoever speaks soon may continue
         it."""
         self._kept = turn
         if self._wanted_more:

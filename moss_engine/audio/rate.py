@@ -19,8 +19,7 @@ def _kernel(offset: float) -> np.ndarray:
 
 
 KERNELS = (_kernel(0.0), _kernel(0.5))
-"""Of every two output samples the first lies on an input sample, the second half-way between
-two."""
+"""The first of two output samples lies on an input sample, the second half-way to the next."""
 
 
 class Downsampler:

@@ -132,8 +132,8 @@ def sounded(melody: float, pitch: Ending) -> tuple[float, ...]:
 
 
 def said(text: str) -> tuple[float, ...]:
-    """Features of a turn's words: their log-odds, these again where below 0, whether they end with
-    a mark, 1."""
+    """Features of a turn's words: their log-odds, these again if below 0, whether a mark ends them,
+    1."""
     odds = load_words().log_odds(text)
     return odds, min(odds, 0.0), ends_with_a_mark(text), 1.0
 
@@ -160,8 +160,8 @@ _MELODIES = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 4), "melody")
 
 
 class Judge:
-    """Judges the pauses of one session. Where answers are heard `later_s` after they are due, turns
-    end so much earlier."""
+    """Judges the pauses of one session, whose turns end `later_s` earlier, as answers are heard
+    later."""
 
     def __init__(self, eagerness: str = "auto", later_s: float = 0.0):
         self._eagerness = eagerness

@@ -51,8 +51,7 @@ class ReplicaLostError(Exception):
 
 
 class ReplicaAwayError(ReplicaLostError):
-    """Calls meant for a replica reach another one: it is dead, or it is being stopped and still
-    works."""
+    """Calls meant for a replica reach another: it is dead, or being stopped and still at work."""
 
 
 class Remote(Protocol):

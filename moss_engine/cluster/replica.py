@@ -27,8 +27,8 @@ understand increments it."""
 
 
 def fingerprint(info: ServiceInfo, folders: list[Path]) -> str:
-    """Hexadecimal digest of the format, the runtime's number format, and the files of checkpoint
-    and codec."""
+    """Hexadecimal digest of format, number format of the runtime, and files of checkpoint and
+    codec."""
     runtime = info.runtime
     known = (FORMAT, runtime.name, runtime.dtype, info.sample_rate_hz, info.samples_per_code)
     return folders_digest(folders, repr(known))[:16]
@@ -47,8 +47,7 @@ VOICE_KEPT_S = 300.0
 one does."""
 SIGN_OF_LIFE_S = 0.5
 ROWS_WAIT_S = 0.3
-"""How long rows alone wait: nobody hears or reads them, and a message costs more than making
-one."""
+"""How long rows alone wait: nobody hears or reads them, and a message costs more than they do."""
 CALLS = frozenset(
     {"describe", "encode", "transcribe", "transcribe_partial", "add_voice", "remove_voice"}
 )
@@ -58,8 +57,7 @@ NOT_DONE = "The recording could not be used; record it again."
 
 @dataclass
 class _Page:
-    """What a page asked for, and the events that it is to get; rows alone wait ROWS_WAIT_S for
-    others."""
+    """What a page asked for, and its waiting events; rows alone wait ROWS_WAIT_S for others."""
 
     heard_s: float = 0.0
     listening: object = None  # the latest of its streams of news, while that is open
@@ -77,8 +75,7 @@ class _Page:
             self.ready.set()
 
     def take(self) -> Parcel:
-        """Up to PARCEL_BYTES of the waiting events, but at least one; nothing if they may still
-        wait."""
+        """Up to PARCEL_BYTES of the waiting events, at least one; none if they may still wait."""
         if not self.ready.is_set() and time.monotonic() - self.since_s < ROWS_WAIT_S:
             return []
         size = count = 0
@@ -109,9 +106,8 @@ def _num_bytes(chunk: AudioChunk) -> int:
 
 
 class ReplicaServer:
-    """The methods of a replica, over a started `service`; all belong to one event loop. `page`
-    names the caller, whose replies are stopped when nothing was heard from it for
-    `ServiceInfo.lease_s`."""
+    """The methods of a replica over a started `service`, for one event loop. `page` names the
+    caller, whose replies are stopped after `ServiceInfo.lease_s` without a word from it."""
 
     def __init__(
         self,

@@ -252,8 +252,7 @@ class ClusterReply(OpenReply):
             self._deliver(event)
 
     async def _resume(self) -> None:
-        """Place the rest of the reply as soon as a replica takes it, unless it is stopped
-        before."""
+        """Place the rest of the reply as soon as a replica takes it, unless it is stopped."""
         self.num_resumes += 1
         self._replies.num_resumes += 1
         if self._num_deaths > MAX_DEATHS:

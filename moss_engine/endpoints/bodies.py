@@ -92,8 +92,7 @@ Language = Annotated[str, AfterValidator(_understood)]
 
 MOST_ROWS = int(BY_NAME["max_rows"].high)
 Rows = Annotated[int, Field(ge=1), AfterValidator(lambda rows: min(rows, MOST_ROWS))]
-"""The longest answer; programs ask for as much as OpenAI's largest models write, which is taken as
-our limit."""
+"""The longest answer; what programs ask of OpenAI's largest models is taken as our limit."""
 
 
 def _seed(seed: int) -> int | None:

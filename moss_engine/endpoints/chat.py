@@ -171,8 +171,7 @@ def _unless_all(max_tokens: Any) -> Any:
 
 
 class ChatBody(AnswerBody):
-    """`mode` is our own: one of the checkpoint's modes, in place of the one that follows from the
-    modalities."""
+    """`mode` is our own: one of the checkpoint's modes, in place of what the modalities ask for."""
 
     messages: Annotated[list[AnyMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
     modalities: Annotated[tuple[Literal["text", "audio"], ...], Field(min_length=1)] | None = None
@@ -262,8 +261,7 @@ class Answer:
         return b"".join([*parts, b"data: [DONE]\n\n"])
 
     def _spoken(self, **audio: Any) -> Value | None:
-        """The audio field of a delta; the id is sent once, as clients concatenate strings of a
-        stream."""
+        """The audio of a delta; its id is sent once, as clients concatenate strings."""
         if not self._body.speaks:
             return None
         untold, self._untold = self._untold, {}
@@ -306,7 +304,7 @@ class Answer:
 
 
 MAX_HEARD_S = 600.0
-"""Sound of all recordings in one call: small files may hold hours of silence, and every second is
+"""Sound of all recordings in one call: small files may hold hours of silence, all of it
 processed."""
 
 
@@ -340,9 +338,8 @@ async def complete(server: Server, memory: Memory, body: ChatBody, caller: Calle
 def heeded(
     body: AnswerBody, mode: Mode, messages: list[Message], ignored: list[str], system: str
 ) -> tuple[Message, ...]:
-    """The messages that the mode can use. Fields that have no effect in it are added to `ignored`;
-    so is a system turn, under the name `system`. Raises TextEmptyError where nothing is left to
-    answer."""
+    """The messages that the mode can use. Fields without effect in it are added to `ignored`, and a
+    system turn by the name `system`. Raises TextEmptyError where nothing is left to answer."""
     if mode.through_text and not body.speaks:  # nothing is sampled here
         given = (name for name in SAMPLED if name in type(body).model_fields)
         ignored += [name for name in given if getattr(body, name) is not None]
@@ -400,8 +397,7 @@ def _check_audio(server: Server, body: ChatBody) -> None:
 
 
 async def _messages(server: Server, memory: Memory, mode: Mode, said: object) -> list[Message]:
-    """The messages for one of the body: one with several recordings, or text beside them, becomes
-    several."""
+    """The messages for one of the body: each recording, and text beside it, is one of its own."""
     if isinstance(said, UserMessage):
         return [Message("user", content) for content in await _asked(server, said)]
     if isinstance(said, AssistantMessage):

@@ -12,8 +12,7 @@ from moss_engine.api.errors import ConfigError
 OPENAI_MODEL = re.compile(
     r"(?:tts-1|whisper-1|gpt-(?:realtime|audio|transcribe|live|\d)|chatgpt-|o[1-9](?=-|$))[A-Za-z0-9.-]*"
 )
-"""Models of speech, transcription, realtime and chat, but none of images, embeddings or
-moderation."""
+"""Models of speech, transcription, realtime and chat; none of images, embeddings, moderation."""
 OPENAI_VOICES = (
     "alloy", "ash", "ballad", "coral", "echo", "fable", "nova", "onyx", "sage", "shimmer", "verse",
     "marin", "cedar",

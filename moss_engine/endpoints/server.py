@@ -26,9 +26,8 @@ MAX_SEED = 2**31 - 1
 
 @dataclass(frozen=True)
 class Server:
-    """`model` is the name that the service's model has for programs; `names` maps names that
-    programs have built in to it or to a voice. OpenAI's own names work, too, unless
-    `strict_names`."""
+    """`model` is the model's name for programs; `names` are others that programs have built in, for
+    it or for a voice. OpenAI's own names work, too, unless `strict_names`."""
 
     service: SpeechService
     info: ServiceInfo
@@ -118,8 +117,7 @@ class Server:
         return self.info.recogniser is not None or find_melody() is not None
 
     def check_tools(self, mode: Mode, messages: tuple[Message, ...], tools: Tools | None) -> None:
-        """Raise ApiError if functions are offered, or were called before, in a mode without a chat
-        server."""
+        """Raise ApiError where functions are offered, or were called, without a chat server."""
         if mode.through_text and self.info.brain is not None:
             return
         called = any(message.calls or message.role == "tool" for message in messages)

@@ -46,8 +46,7 @@ class OpenReply:
         return (made - self.stream.taken_samples) / sample_rate_hz
 
     def hold(self, ahead_s: float, run_ahead_s: float, now_s: float) -> bool:
-        """Whether the reply is paused because its listener is too far behind; its stream is
-        told."""
+        """Whether the reply is paused, its listener being too far behind; tells its stream."""
         held = ahead_s > run_ahead_s or self.stream.num_untaken > MAX_UNTAKEN_EVENTS
         self.stream.hold(held, now_s)
         return held

@@ -72,8 +72,7 @@ class LocalReplyStream:
             self._held_since_s = now_s if held else None
 
     def note_work(self) -> None:
-        """The codec worked for this reply until now, although the engine paused it: that is no
-        pause."""
+        """The codec worked until now, although the engine paused the reply: no pause."""
         with self._lock:
             if self._held_since_s is not None:
                 self._held_since_s = self._clock()

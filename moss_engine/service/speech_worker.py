@@ -90,9 +90,8 @@ class SpeechWorker:
             self._changed.notify()
 
     def is_awaited(self, ahead_s: Mapping[str, float]) -> bool:
-        """Whether the engine may rest: no listener would hear anything sooner by another step. Each
-        of them (`ahead_s`: seconds of sound left) waits for a first sound that is being made, or
-        has plenty."""
+        """Whether the engine may rest, as no listener would hear anything sooner: each (`ahead_s`:
+        seconds of sound left) waits for a first sound that is being made, or has plenty."""
         with self._changed:
             jobs = list(self._due.values())
         first_sounds = self._first_sounds.union(
@@ -354,8 +353,7 @@ class SpeechJob:
 
     @property
     def state(self) -> SpeechState | None:
-        """The codec's state behind the sound so far, for another replica; None where that is not
-        asked for."""
+        """The codec's state for another replica; None where that is not asked for."""
         if not self._moves or not isinstance(self.stream, MovableStream):
             return None
         saved = self.stream.saved()

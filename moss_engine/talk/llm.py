@@ -21,8 +21,7 @@ _THINK, _THOUGHT = "<think>", "</think>"
 
 
 class Sentences:
-    """Cuts a streamed text into sentences: `add` pieces, then `end`; both return the sentences that
-    are complete by then."""
+    """Cuts streamed text into sentences: `add` and `end` return those that are complete."""
 
     def __init__(self) -> None:
         self._rest = ""

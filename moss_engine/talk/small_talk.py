@@ -1,5 +1,4 @@
-"""Small talk without an LLM: tools first, then canned answers, then saying that it does not
-know."""
+"""Small talk without an LLM: tools, then canned answers, then saying that it does not know."""
 
 from __future__ import annotations
 

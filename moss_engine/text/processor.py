@@ -270,8 +270,7 @@ class Processor:
         )
 
     def _cap(self, sentence: str, speed: float) -> int:
-        """The most rows that a sentence can take to be spoken, so that no reply goes on for
-        ever."""
+        """The most rows that speaking a sentence can take, so that no reply goes on for ever."""
         rows_per_char = self._limits.max_rows_per_char / min(1.0, speed)
         return max(self._limits.min_cap_rows, math.ceil(len(sentence) * rows_per_char))
 

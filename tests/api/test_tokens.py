@@ -1,4 +1,4 @@
-"""The token machine: golden traces of the published generation loop, and the rules one by one."""
+"""The token machine: the rules of the published generation loop."""
 
 from itertools import pairwise
 
@@ -17,7 +17,6 @@ from moss_engine.api.tokens import (
     is_stop,
     next_modality,
     settle_row,
-    spoken_codes,
 )
 
 MOSS = SpecialIds(
@@ -38,24 +37,6 @@ def run(
         rows.append(last)
         modalities.append(modality)
     return rows, modalities
-
-
-def test_a_speech_prompt_makes_the_first_sample_a_code():
-    rows, modalities = run(
-        Row(MOSS.sosp, 512), [Row(99, 2861), Row(98, 16384), Row(MOSS.im_end, 77)]
-    )
-    assert rows == [Row(PAD, 2861), Row(PAD, 16384), Row(MOSS.im_end, 77)]
-    assert modalities == [Modality.AUDIO, Modality.AUDIO, Modality.TEXT]
-    assert spoken_codes(rows, MOSS) == [2861]
-
-
-def test_spans_alternate_and_all_their_codes_are_spoken():
-    first = [Row(40, 1), Row(MOSS.sosp, 2), Row(0, 3), Row(0, 4), Row(0, 16384)]
-    second = [Row(41, 5), Row(MOSS.sosp, 6), Row(0, 7), Row(0, 16384), Row(MOSS.im_end, 8)]
-    rows, modalities = run(Row(198, 512), [*first, *second])
-    assert "".join(m.value[0] for m in modalities) == "ttaaattaat"
-    assert spoken_codes(rows, MOSS) == [3, 4, 7]
-    assert rows[2] == Row(PAD, 3)
 
 
 def test_an_ignored_eosp_in_a_sosp_row_does_not_close_the_span():

@@ -177,14 +177,6 @@ def finish(manager: BlockManager, owner: str, rows: list[int]) -> None:
     manager.free(owner)
 
 
-def test_a_later_turn_finds_the_whole_blocks_of_an_earlier_one():
-    manager = BlockManager(8, 4)
-    finish(manager, "first", list(range(10)))
-    assert manager.reserve("second", 20)
-    assert manager.allocate("second", [*range(10), 77, 78]) == 8
-    assert manager.num_used == 3 and manager.num_cached == 0
-
-
 @pytest.mark.parametrize(("prefix", "found"), [([1, 2, 3], 1), ([4, 5, 6], 3), ([7, 8], 2)])
 def test_the_least_recently_used_prefix_is_evicted_first_and_its_tail_before_its_head(
     prefix: list[int], found: int

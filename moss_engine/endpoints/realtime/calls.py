@@ -41,8 +41,7 @@ FRAME_S = 0.02
 SILENT_S = 1.0
 FRAME = round(FRAME_S * RATE_HZ)
 LEAD = 64
-"""Samples before the first frame, without which Opus's resampler would hold each frame until the
-next."""
+"""Samples before the first frame, without which Opus's resampler holds back each frame."""
 MAX_WAITING = 1024
 """Events and frames of a client that wait to be taken."""
 MAX_UNSENT_BYTES = 1 << 20

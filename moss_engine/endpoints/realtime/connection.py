@@ -81,8 +81,7 @@ class Connection:
         self._gone = False  # the client, as what was sent to it found out
 
     async def serve(self) -> None:
-        """Runs until the client leaves; that is noticed even while its events wait for
-        something."""
+        """Until the client leaves, which is noticed even while its events wait."""
         serving = [asyncio.create_task(self._read()), asyncio.create_task(self._act_on_all())]
         try:
             await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)

@@ -39,8 +39,8 @@ MIN_MS = 100
 MAX_WAITING = 16
 """Recordings of a session that are being understood or wait for it; each holds its sound."""
 SAYING_CHARS, SAID_AHEAD_S = 200, 1.0
-"""The answer's words that an echo may have: the last SAYING_CHARS up to what is spoken SAID_AHEAD_S
-from now."""
+"""The words that an echo may have: the last of the answer, up to those spoken SAID_AHEAD_S from
+now."""
 BLOCK = RATE_HZ // 10
 """Samples that are handled at a time, so that everything that follows from one turn happens before
 the next, however much a client sends at once."""
@@ -234,8 +234,7 @@ class Listening:
     async def _hear(
         self, pcm: np.ndarray, item: Item, known: Understanding | None, num_spoken: int
     ) -> None:
-        """Understand a recording, or a turn that was found, of which something may be `known`
-        already."""
+        """Understand a recording, or a turn that was found, with what is `known` of it."""
         place: dict[str, Any] = {"item_id": item.id, "content_index": 0}
         kind = "conversation.item.input_audio_transcription"
         try:
@@ -257,8 +256,7 @@ class Listening:
             self._responses.turn_over(item)
 
     async def _tell_later(self, kind: str, **fields: Any) -> None:
-        """Send an event from a background task; if the client is gone, `serve` notices by
-        itself."""
+        """Send an event from a background task; `serve` notices if the client is gone."""
         with contextlib.suppress(*GONE):
             await self._emit(kind, **fields)
 

@@ -150,8 +150,7 @@ class Answer:
         )
 
     async def _follow(self) -> Finished:
-        """Handle every event of the reply; a cancelled one is followed to its end, too, for its
-        rows."""
+        """Handle all events of the reply; a cancelled one is followed to its end, for its rows."""
         request = self._usage.request = self.request()
         self._caller.call()
         begun = await self._ahead.take(request)

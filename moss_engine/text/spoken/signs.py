@@ -98,8 +98,7 @@ _GOES_ON = frozenset(
 
 
 def _pause(m: re.Match[str], longest: int) -> str:
-    """A comma at a line's end, unless a line of `longest` characters had no room for the next
-    word."""
+    """A comma at a line's end, unless the next word had no room in `longest` characters."""
     after = re.match(r"\s*\S{0,40}", m.string[m.end() : m.end() + 80])
     wraps = longest > _NARROW and len(m["line"]) + 1 + len(after[0] if after else "") > longest
     last = m["line"].rsplit(None, 1)[-1]

@@ -130,8 +130,7 @@ def _parts(word: str) -> str:
 
 MAX_WORD_LETTERS = 24
 LONGEST_WORD = 45
-"""Letters of the longest word that is read, in pieces; of a longer one only their number is
-said."""
+"""Letters of a word that is read, in pieces; of a longer one only their number is said."""
 _PASSES = 20
 
 
@@ -162,8 +161,7 @@ _LONG_RUN = re.compile(r"\S{400,}")
 
 
 def _say_run(m: re.Match[str]) -> str:
-    """A run that nobody would listen to, such as an endless "9^9^9^9". Scripts without spaces count
-    as letters."""
+    """What nobody would listen to: "9^9^9^9" without an end. Scripts without spaces are letters."""
     letters = sum(map(str.isalpha, m[0]))
     size = len(m[0])
     return m[0] if 2 * letters >= size else f"a code of {cardinal(size)} characters"

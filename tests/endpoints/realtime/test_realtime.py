@@ -110,15 +110,6 @@ async def test_audio_is_committed_by_hand(connect, service):
     assert request.mode == "listen" and isinstance(request.messages[-1].content, Speech)
 
 
-async def test_an_earlier_answer_is_history(connect, service):
-    async with connect(MANUAL) as connection:
-        for _ in range(2):
-            await ask(connection)
-    roles = [message.role for message in service.requests[-1].messages]
-    assert roles == ["user", "assistant", "user"]
-    assert service.requests[-1].messages[1].content == Text("How are you?")  # it tells no rows
-
-
 async def test_a_response_is_cancelled(connect, service):
     service.script = Script(seconds=20.0, rtf=0.5)
     async with connect(MANUAL) as connection:

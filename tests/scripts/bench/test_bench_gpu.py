@@ -6,15 +6,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import pytest
 import torch
 
-from moss_engine.api.errors import ConfigError
 from moss_engine.codec.load import load_codec
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Limits
 from moss_engine.runtime.eager.runtime import load_torch_runtime
-from scripts.bench import budget, codec, full_size
+from scripts.bench import codec, full_size
 from scripts.bench.common import Report
 from scripts.bench.random_weights import TINY_CONFIG, Sizes
 from tests.fixtures.make_tiny_moss import TINY_FLOW, TINY_HIFT, make_tiny_moss
@@ -59,10 +57,3 @@ def test_a_question_and_listeners_through_the_whole_service(tmp_path: Path, monk
     assert [(load["concurrency"], load["hears_out"]) for load in loads] == [(1, True), (2, True)]
     assert all(load["figures"]["num_rows"]["min"] == 10 for load in loads)
     assert "published" in found["streams"]["codec"]
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.parametrize("bench", [full_size, budget])
-def test_without_a_gpu_it_says_so(bench):
-    with pytest.raises(ConfigError, match="GPU"):
-        bench.run(options(bench), Report())

@@ -40,7 +40,7 @@ UNKNOWN_FRAMES = 1 << 62
 """Length field of a stream that was written without seeking back, as libsndfile gives it."""
 
 UNPACK = Path(__file__).with_name("unpack.py")
-UNPACK_S = 60.0
+UNPACK_S = 30.0
 _FORMATS = "WAV, FLAC, OGG, MP3 or AIFF"
 _CONTAINERS = tuple(b"RIFF RIFX RF64 riff fLaC OggS FORM caff .snd ID3 \xff".split())
 """What files begin with; an MP3 file without a tag begins with all bits of a frame's sync."""

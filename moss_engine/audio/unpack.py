@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import struct
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 MAX_MEMORY_BYTES = 512 * 1024 * 1024
-MAX_CPU_S = 20
+MAX_CPU_S = 5
 CODECS = ("aac", "alac", "flac", "mp3", "mp3float", "opus", "vorbis", "pcm_f32le", "pcm_s16le")
 """What browsers and phones record; no other decoder is opened, those of pictures among them."""
 
@@ -58,10 +59,11 @@ def _frames(packets: Iterator[Any]) -> Iterator[Any]:
 
 
 def _confine() -> None:
-    """To little memory and time, where the system has such limits."""
+    """To little memory and time, behind everybody else, where the system has such limits."""
     with contextlib.suppress(ImportError):  # of Windows
         import resource
 
+        os.nice(10)  # answers that are being spoken come first
         limits = {"DATA": MAX_MEMORY_BYTES, "CPU": MAX_CPU_S}
         for name, most in limits.items():
             limit = getattr(resource, f"RLIMIT_{name}")

@@ -162,7 +162,7 @@ class Call:
     async def send(self, event: dict[str, Any]) -> None:
         await self._opened.wait()
         kind = event["type"]
-        if kind == "response.created":
+        if kind == "response.created" and "audio" in event["response"]["output_modalities"]:
             self._response_id, self._sounds = event["response"]["id"], False
             self._voice.begin()
         elif kind == "response.output_audio.delta":
@@ -171,7 +171,7 @@ class Call:
                 self._tell("output_audio_buffer.started")
             self._voice.push(base64.b64decode(event["delta"]))
             return
-        elif kind == "response.done":
+        elif kind == "response.done" and event["response"]["id"] == self._response_id:
             self._voice.ends = True
         self._say(event)
 

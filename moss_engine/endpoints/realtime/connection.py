@@ -7,6 +7,7 @@ import contextlib
 import secrets
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -25,16 +26,18 @@ from moss_engine.endpoints.functions import CallItem, OutputItem
 from moss_engine.endpoints.realtime.conversation import Conversation, Item, new_item_id, typed
 from moss_engine.endpoints.realtime.fields import (
     ItemCreate,
+    ItemReference,
     ItemTruncate,
     MessageFields,
     ResponseCancel,
     ResponseCreate,
+    ResponseFields,
     read_event,
     read_response,
 )
 from moss_engine.endpoints.realtime.listening import Listening
 from moss_engine.endpoints.realtime.responding import Responses
-from moss_engine.endpoints.realtime.session import LAWS, first_session, settled, warning
+from moss_engine.endpoints.realtime.session import LAWS, Session, first_session, settled, warning
 from moss_engine.endpoints.realtime.wire import (
     GONE,
     RATE_HZ,
@@ -48,6 +51,8 @@ from moss_engine.endpoints.server import Server
 
 MAX_WAITING = 256
 """Events of a client that may wait, however small they are."""
+MAX_APART = 8
+"""Responses apart from the conversation that are made at a time."""
 READ_AGAIN_S = 0.02
 KINDS = {
     "system": ({"input_text"},),
@@ -242,73 +247,116 @@ class Connection:
                 responses.begin(replace(responses.session, instead=STILL_THERE, reads=True))
 
     async def _respond(self, event: ResponseCreate) -> None:
-        if self._responses.answer is not None and self._responses.answer.over:
-            await self._responses.over()
-        if self._responses.answer is not None:
-            raise ApiError(
-                400, "A response is being made; cancel it, or wait for response.done.",
-                "conversation_already_has_active_response",
-            )  # fmt: skip
-        session, ignored = self._responses.session, list[str]()
-        if session.transcription:
+        responses, own = self._responses, self._server.own_system
+        if responses.session.transcription:
             raise ApiError(
                 400, "This session writes down what is said; open one of the type realtime for "
                 "answers.", "invalid_value", param="session.type",
             )  # fmt: skip
-        own = self._server.own_system
-        instructions = ""
-        if event.response is not None:
-            fields = read_response(event.response)
-            ignored = without_effect(fields)
-            output = fields.audio.output if fields.audio else None
-            if output is not None and output.voice is not None:
-                self._server.check_voice(output.voice, "response.audio.output.voice")
-            instructions = fields.instructions or ""
-            if instructions and not own:
-                ignored.append("instructions")
-            session = session.answering(fields)
-            if not own:
-                session = replace(session, instructions="")
-        if instructions and own and not self._talk.is_asked:
-            # They are what is wanted, and not how an answer is to be given.
-            session = replace(
-                session, instead=instructions, instructions=self._responses.session.instructions
-            )
+        fields = read_response(event.response or {})
+        ignored = without_effect(fields)
+        output = fields.audio.output if fields.audio else None
+        if output is not None and output.voice is not None:
+            self._server.check_voice(output.voice, "response.audio.output.voice")
+        session = responses.session.answering(fields)
         if self._wire.plays:
             session = replace(session, sounds_as="audio/pcm")
-        asked = self._talk.last_of_user()
-        if asked is None:
+        asked = await self._asked(fields)
+        await self._require_free(session)
+        instructions = fields.instructions or ""
+        if not own:
+            systems = fields.input and any(item.role == "system" for item in asked.items)
+            said = {"instructions": instructions, "input[].role": systems}
+            ignored += [name for name, given in said.items() if given]
+            session = replace(session, instructions="")
+        elif instructions and not asked.is_asked:
+            # They are what is wanted, and not how an answer is to be given.
+            instead, instructions = instructions, responses.session.instructions
+            session = replace(session, instead=instead, instructions=instructions)
+        last = asked.last_of_user()
+        if last is None:
             session = replace(session, instead=session.instead or GREETING)
-        else:
-            self._responses.asked.add(asked)
-        self._responses.begin(session, self._listening.understood, ignored)
+        elif asked is self._talk:
+            responses.asked.add(last)
+        understood = partial(self._listening.understood, asked.items)
+        responses.begin(session, understood, ignored, asked)
+
+    async def _require_free(self, session: Session) -> None:
+        """Raise ApiError where a response would have to be made beside too many others."""
+        responses = self._responses
+        if responses.is_beside(session):
+            if len(responses.apart) >= MAX_APART:
+                raise ApiError(
+                    400, f"{MAX_APART} responses apart from the conversation are being made; wait "
+                    "for a response.done.", "too_many_responses",
+                )  # fmt: skip
+            return
+        if responses.answer is not None and responses.answer.over:
+            await responses.over()
+        if responses.answer is not None:
+            raise ApiError(
+                400, "A response is being made; cancel it, or wait for response.done.",
+                "conversation_already_has_active_response",
+            )  # fmt: skip
+
+    async def _asked(self, fields: ResponseFields) -> Conversation:
+        """The conversation that a response answers; raises ApiError."""
+        if fields.input is None:
+            if fields.conversation != "none":
+                return self._talk
+            return Conversation([item for item in self._talk.items if item.status != "in_progress"])
+        asked = Conversation()
+        for place, said in enumerate(fields.input):
+            try:
+                if isinstance(said, ItemReference):
+                    asked.add(self._talk.find(said.id))
+                    continue
+                item, pcm = await self._read_item(said)
+                asked.add(item)
+                if pcm is not None:
+                    self._listening.add_apart(pcm, item)
+            except ApiError as error:
+                error.param = f"response.input[{place}]"
+                raise
+        return asked
 
     async def _cancel(self, event: ResponseCancel) -> None:
-        answer = self._responses.answer
-        if answer is None or answer.over or event.response_id not in (None, answer.id):
+        answer = self._responses.find(event.response_id)
+        if answer is None:
             raise ApiError(
                 400, "There is no such response in progress; nothing was cancelled.",
                 "response_cancel_not_active",
             )  # fmt: skip
-        await self._responses.stop("client_cancelled")
+        if answer is self._responses.answer:
+            await self._responses.stop("client_cancelled")
+        else:
+            answer.cancel("client_cancelled")
 
     async def _create(self, event: ItemCreate) -> None:
-        said, after = event.item, event.previous_item_id
+        item, pcm = await self._read_item(event.item)
+        if pcm is not None:
+            await self._listening.add(pcm, item, event.previous_item_id)
+            return
+        ignored = ["system"] if item.role == "system" and not self._server.own_system else []
+        await self._listening.show(item, event.previous_item_id, ignored)
+
+    async def _read_item(
+        self, said: MessageFields | CallItem | OutputItem
+    ) -> tuple[Item, np.ndarray | None]:
+        """An item, and the recording that it is to hold once understood; raises ApiError."""
         name = said.id or new_item_id()
         if isinstance(said, MessageFields):
-            await self._write(said, name, after)
-            return
-        mode = self._server.mode_for(False, speaks=self._responses.session.speaks)
+            return await self._read_message(said, name)
         if isinstance(said, CallItem):
             item = Item(name, "assistant", False, call=said.call)
         else:
-            assert isinstance(said, OutputItem)
             item = Item(name, "tool", False, text=joined(said.output))
             item.call = ToolCall(said.call_id, "", "")
+        mode = self._server.mode_for(False, speaks=self._responses.session.speaks)
         self._server.check_tools(mode, (Message("tool", Text(""), call_id=said.call_id),), None)
-        await self._listening.show(item, after)
+        return item, None
 
-    async def _write(self, said: MessageFields, name: str, after: str | None) -> None:
+    async def _read_message(self, said: MessageFields, name: str) -> tuple[Item, np.ndarray | None]:
         kinds = {part.type for part in said.content}
         if not any(kinds <= fitting for fitting in KINDS[said.role]):
             raise ApiError(
@@ -322,12 +370,9 @@ class Connection:
                                "invalid_value", param="item.content")  # fmt: skip
             audio = said.content[0].audio  # type: ignore[union-attr]
             pcm = await beside_if_large(samples_of, audio, self._open_decoder(), True)
-            await self._listening.add(pcm, Item(name, said.role, True), after)
-            return
+            return Item(name, said.role, True), pcm
         text = "\n".join(part.text for part in said.content)  # type: ignore[union-attr]
-        item = typed(name, said.role, text, self._server.info)
-        ignored = ["system"] if said.role == "system" and not self._server.own_system else []
-        await self._listening.show(item, after, ignored)
+        return typed(name, said.role, text, self._server.info), None
 
     async def _truncate(self, event: ItemTruncate) -> None:
         item, info = self._talk.find(event.item_id), self._server.info

@@ -29,6 +29,7 @@ from moss_engine.endpoints.bodies import (
 )
 from moss_engine.endpoints.errors import ApiError, of_detail
 from moss_engine.endpoints.functions import AnyFlatChoice, CallItem, FlatTools, ItemName, OutputItem
+from moss_engine.endpoints.realtime.conversation import MAX_ITEMS
 
 Modalities = Annotated[list[Literal["text", "audio"]], Field(min_length=1, max_length=2)]
 """A spoken answer always comes with its words, with or without "text"."""
@@ -206,12 +207,21 @@ class MessageFields(OpenBody):
     ]
 
 
-ItemFields = Annotated[
+NewItem = (
     Annotated[MessageFields, Tag("<message>")]
     | Annotated[CallItem, Tag("<function_call>")]
-    | Annotated[OutputItem, Tag("<function_call_output>")],
-    told_by("type"),
-]
+    | Annotated[OutputItem, Tag("<function_call_output>")]
+)
+
+
+class ItemReference(OpenBody):
+    """An item of the conversation."""
+
+    type: Literal["item_reference"]
+    id: str
+
+
+InputItem = Annotated[NewItem | Annotated[ItemReference, Tag("<item_reference>")], told_by("type")]
 
 
 class ResponseAudio(OpenBody):
@@ -222,10 +232,11 @@ Metadata = dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_l
 
 
 class ResponseFields(AnswerFields):
-    """`conversation` and `input` are refused where they would ask for a different answer."""
+    """`input` is answered instead of the conversation, to which the answer is added unless
+    `conversation` is none."""
 
-    conversation: Literal["auto"] | None = None
-    input: Annotated[list[None], Field(max_length=0)] | None = None
+    conversation: Literal["auto", "none"] | None = None
+    input: Annotated[list[InputItem], Field(max_length=MAX_ITEMS)] | None = None
     audio: ResponseAudio | None = None
     metadata: Annotated[Metadata, Field(max_length=16)] | None = None
 
@@ -257,7 +268,7 @@ class BufferCommand(Event):
 class ItemCreate(Event):
     type: Literal["conversation.item.create"]
     previous_item_id: str | None = None
-    item: ItemFields
+    item: Annotated[NewItem, told_by("type")]
 
 
 class ItemCommand(Event):

@@ -193,6 +193,11 @@ class Listening:
         await self.show(item, after)
         self._understand(pcm, item)
 
+    def add_apart(self, pcm: np.ndarray, item: Item) -> None:
+        """The same for an item that is not part of the conversation."""
+        self._require_room()
+        self._understand(pcm, item)
+
     async def show(
         self, item: Item, after: str | None = None, ignored: list[str] | None = None
     ) -> None:
@@ -203,9 +208,9 @@ class Listening:
                 f"conversation.item.{kind}", previous_item_id=before, item=value, **told
             )
 
-    async def understood(self) -> None:
-        """Wait until every recording of the conversation was understood, or could not be."""
-        tasks = [task for item, task in self._tasks.items() if item in self._talk.items]
+    async def understood(self, items: list[Item]) -> None:
+        """Wait until every recording among them was understood, or could not be."""
+        tasks = [task for item, task in self._tasks.items() if item in items]
         if tasks:
             await asyncio.wait(tasks)
 
@@ -244,7 +249,10 @@ class Listening:
                 item.speech = await self.floor.hearing.hear(wave, RATE_HZ, None)
         except MossError as error:
             item.not_understood = str(error)
-            await self._tell_later(f"{kind}.failed", **place, error=of_moss(error).value())
+            if item in self._talk.items:
+                await self._tell_later(f"{kind}.failed", **place, error=of_moss(error).value())
+            return
+        if item not in self._talk.items:
             return
         transcript = item.speech.transcript
         if self._responses.session.transcribes and transcript is not None:

@@ -1,5 +1,5 @@
-"""The responses of a realtime session, one at a time: the events of a reply as the events of the
-interface."""
+"""The responses of a realtime session, one at a time and some apart from the conversation: the
+events of a reply as the events of the interface."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from moss_engine.endpoints.ahead import Ahead
 from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.realtime.conversation import Conversation, Item, new_item_id
 from moss_engine.endpoints.realtime.session import FORMATS, LAWS, Session, warning
-from moss_engine.endpoints.realtime.wire import Wire
+from moss_engine.endpoints.realtime.wire import GONE, Wire
 from moss_engine.endpoints.replies import Usage, first_of, word_value
 from moss_engine.endpoints.server import Server
 
@@ -46,7 +46,7 @@ Ready = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Answer:
-    """One response; `run` makes it. `session` holds its settings.
+    """One response to `asked`; `run` makes it. `session` holds its settings.
 
     `sent_s` seconds of sound were sent so far; `over`: only `response.done` is left to be sent;
     `unwanted` is set when it is cancelled. It may have been begun `ahead`. `ignored` are fields
@@ -57,7 +57,7 @@ class Answer:
         self,
         responses: Responses,
         session: Session,
-        talk: Conversation,
+        asked: Conversation,
         ignored: list[str] | None = None,
     ):
         self.id = f"resp_{secrets.token_hex(12)}"
@@ -67,7 +67,8 @@ class Answer:
         self._server, self._caller = responses.server, responses.caller
         self._emit, self._ahead = responses.emit, responses.ahead
         self._session = session
-        self._talk = talk
+        self._asked = asked
+        self._talk = Conversation() if session.apart else responses.talk
         self.first_sound_s: float | None = None
         self._reply: ReplyStream | None = None
         self._why_cancelled = ""
@@ -84,7 +85,7 @@ class Answer:
 
     @property
     def items(self) -> list[Item]:
-        """The items that it added to the conversation."""
+        """The items that it consists of."""
         return [*([self.item] if self._shown else []), *self._calls]
 
     @property
@@ -135,14 +136,14 @@ class Answer:
             mode, tools = server.info.reading_mode, None
             messages = (Message("user", Text(session.instead)),)
         else:
-            spoken = not session.instead and self._talk.last_said().spoken
+            spoken = not session.instead and self._asked.last_said().spoken
             mode, tools = server.mode_for(spoken, speaks=session.speaks), session.offered
-            messages = self._talk.messages(mode, session.instructions, session.instead)
+            messages = self._asked.messages(mode, session.instructions, session.instead)
         return server.request(
             self._caller,
             messages,
             mode,
-            server.sampling(self._ahead.seed, max_rows=session.max_rows),
+            server.sampling(None if session.apart else self._ahead.seed, max_rows=session.max_rows),
             voice=session.voice,
             speed=session.speed,
             truncate_history=True,
@@ -153,7 +154,7 @@ class Answer:
         """Handle all events of the reply; a cancelled one is followed to its end, for its rows."""
         request = self._usage.request = self.request()
         self._caller.call()
-        begun = await self._ahead.take(request)
+        begun = None if self._session.apart else await self._ahead.take(request)
         self._reply = begun or await self._server.service.submit(request)
         if self.cancelled:
             self._reply.cancel()
@@ -217,7 +218,8 @@ class Answer:
     async def _tell_item(self, how: str, item: Item, before: str | None, index: int = 0) -> None:
         told, place = item.value(), {"response_id": self.id, "output_index": index}
         await self._emit(f"response.output_item.{how}", **place, item=told)
-        await self._emit(f"conversation.item.{how}", previous_item_id=before, item=told)
+        if not self._session.apart:
+            await self._emit(f"conversation.item.{how}", previous_item_id=before, item=told)
 
     async def _say(self, event: TextDelta) -> None:
         if self._session.speaks:
@@ -296,7 +298,7 @@ class Answer:
             "status": status,
             "status_details": details,
             "output": [item.value() for item in self.items] if over else [],
-            "conversation_id": f"conv_{self._session.id}",
+            "conversation_id": None if self._session.apart else f"conv_{self._session.id}",
             "output_modalities": ["audio" if self._session.speaks else "text"],
             "max_output_tokens": "inf" if rows is None else rows,
             "audio": {"output": {"format": FORMATS[self._session.sounds_as], "voice": voice}},
@@ -319,7 +321,8 @@ class Answer:
 class Responses:
     """`session` holds for the next response. `answer` is being made; `saying` is being played, or
     was last; `asked` are recordings for which the client itself asked for a response; `ahead` holds
-    an answer that was begun before its turn was over."""
+    an answer that was begun before its turn was over. Responses that are `apart` are made beside
+    the others."""
 
     server: Server
     caller: Caller
@@ -330,6 +333,7 @@ class Responses:
     answer: Answer | None = None
     saying: Answer | None = None
     asked: set[Item] = field(default_factory=set)
+    apart: dict[Answer, asyncio.Task[None]] = field(default_factory=dict)
     _answering: asyncio.Task[None] | None = None
     _turns: set[asyncio.Task[None]] = field(default_factory=set)  # found, about to be answered
     _plays_until_s: float = 0.0
@@ -356,14 +360,34 @@ class Responses:
 
     def tasks(self) -> Iterator[asyncio.Task[None]]:
         """All running tasks."""
-        yield from (*self._turns, *filter(None, (self._answering,)))
+        yield from (*self._turns, *self.apart.values(), *filter(None, (self._answering,)))
+
+    def find(self, response_id: str | None) -> Answer | None:
+        """The response with this id, if it is being made; None: the one in the conversation."""
+        made = [self.answer, *self.apart] if response_id else [self.answer]
+        fitting = (one for one in made if one and not one.over and response_id in (None, one.id))
+        return next(fitting, None)
 
     def begin(
-        self, session: Session, ready: Ready | None = None, ignored: list[str] | None = None
+        self,
+        session: Session,
+        ready: Ready | None = None,
+        ignored: list[str] | None = None,
+        asked: Conversation | None = None,
     ) -> None:
-        """Answer what was said, once `ready` has finished."""
-        self.answer = self.saying = answer = Answer(self, session, self.talk, ignored)
+        """Answer what was said, or `asked`, once `ready` has finished. A response that is apart is
+        made beside others, unless the wire can play only one."""
+        answer = Answer(self, session, asked or self.talk, ignored)
+        if self.is_beside(session):
+            self.apart[answer] = task = asyncio.create_task(self._run_apart(answer, ready))
+            task.add_done_callback(lambda _: self.apart.pop(answer))
+            return
+        self.answer = self.saying = answer
         self._answering = asyncio.create_task(self._run(answer, ready))
+
+    def is_beside(self, session: Session) -> bool:
+        """Whether a response may be made while another one is."""
+        return session.apart and not (session.speaks and self.wire.plays)
 
     async def over(self) -> None:
         """Wait until the current answer is complete."""
@@ -425,6 +449,12 @@ class Responses:
             await self.over()
         if item in self.talk.items:
             self.begin(self.session)
+
+    async def _run_apart(self, answer: Answer, ready: Ready | None) -> None:
+        if ready is not None:
+            await first_of(ready(), answer.unwanted.wait())
+        with contextlib.suppress(*GONE):
+            await answer.run()
 
     async def _run(self, answer: Answer, ready: Ready | None) -> None:
         begun_s = time.monotonic()

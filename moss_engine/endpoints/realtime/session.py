@@ -36,8 +36,9 @@ LAWS: dict[str, Law] = {"audio/pcmu": "ULAW", "audio/pcma": "ALAW"}
 class Session:
     """Settings of a session, or of one response. `detection`: how the service finds the ends of
     turns; None: the client commits them. `max_rows` and `voice`: None for the default. `metadata`
-    of a response are sent back with it. `instead`: answer this text, not what was said; with
-    `reads` it is read out. `transcription`: only transcripts are sent."""
+    of a response are sent back with it; one that is `apart` is not added to the conversation.
+    `instead`: answer this text, not what was said; with `reads` it is read out. `transcription`:
+    only transcripts are sent."""
 
     id: str
     model: str
@@ -49,6 +50,7 @@ class Session:
     detection: ServerVad | SemanticVad | None = None
     transcribes: bool = False
     metadata: dict[str, str] | None = None
+    apart: bool = False
     hears_as: str = "audio/pcm"
     sounds_as: str = "audio/pcm"
     tools: tuple[FlatTool, ...] = ()
@@ -77,7 +79,7 @@ class Session:
     def answering(self, fields: ResponseFields) -> Session:
         """For one response; fields that it leaves out are those of the session."""
         session = self._answering(fields, fields.audio and fields.audio.output)
-        return replace(session, metadata=fields.metadata)
+        return replace(session, metadata=fields.metadata, apart=fields.conversation == "none")
 
     def _answering(self, fields: AnswerFields, sound: ResponseOutput | None) -> Session:
         said = fields.output_modalities

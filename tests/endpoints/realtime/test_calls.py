@@ -132,6 +132,26 @@ async def test_an_answer_that_is_stopped_falls_silent_and_history_holds_what_was
         assert sum(loud > QUIET for loud in caller.heard[-10:]) == 0
 
 
+async def test_a_call_goes_on_speaking_beside_what_is_written(call, service):
+    service.script = Script(seconds=3.0, first_s=0.02, rtf=0.02)
+    async with call(MANUAL) as caller:
+        await caller.until("session.created")
+        await caller.tell("response.create")
+        await caller.until("output_audio_buffer.started")
+        spoken = (await caller.until("response.created"))["response"]["id"]
+        apart = {"conversation": "none", "instructions": "Say what this is about."}
+        written = {**apart, "output_modalities": ["text"]}
+        await caller.tell("response.create", response=written)
+        assert await soon(lambda: caller.kinds().count("response.done") == 2)
+        stopped = await caller.until("output_audio_buffer.stopped")
+        assert stopped["response_id"] == spoken
+        service.script = Script(seconds=30.0, first_s=0.02, rtf=1.0)
+        for _ in range(2):  # a call plays one at a time
+            await caller.tell("response.create", response=apart)
+        error = (await caller.until("error"))["error"]
+        assert error["code"] == "conversation_already_has_active_response"
+
+
 def test_without_its_package_calls_say_how_to_get_it(service, monkeypatch):
     monkeypatch.setitem(sys.modules, "moss_engine.endpoints.realtime.calls", None)
     with running(service) as url:

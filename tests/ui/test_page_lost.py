@@ -182,8 +182,9 @@ def test_a_question_that_is_asked_while_the_connection_is_broken_is_answered(ser
     wire.cut()
     try:
         tab.page.get_by_text(SENTENCE).wait_for()
+        assert until(lambda: status(tab) == "Waiting for the connection"), "all was heard"
         tab.ask("This one is asked meanwhile.")
-        assert SENTENCE in tab.told()
+        assert SENTENCE in tab.told() and status(tab) == "Waiting for the connection"
     finally:
         service.script = Script(seconds=0.6)
         wire.mend()

@@ -2,7 +2,7 @@
 // Other parts of the page follow along through the document's "liveaudio" events and window.liveAudio, and say what went
 // wrong through "problem" events, whose sentence the page shows in one place.
 
-import { BUSY, complain, randomName, root } from "./common.js";
+import { BUSY, complain, randomName, root, write } from "./common.js";
 import { Door } from "./door.js";
 import { pause, wire } from "./live_audio_controls.js";
 import { OpusReply, SLOW_PREBUFFER_MS, soundWay } from "./opus.js";
@@ -85,10 +85,8 @@ function take(message, sound) {
   if (sound && message.sound === "opus") takeOpus(message.head, new Uint8Array(sound));
   if (message.end) finishAfter(opus, message);
   else if (live.total === 0) phase(message.stages.started === undefined ? "waiting" : "thinking");
-  const waits = message.state === "waiting"; // at first, or in the middle as its replica is gone
-  if (waits && !message.end) $(".la-status").textContent = `${SAYS.waiting} (${live.pool.waiting ?? 0} in line)`;
-  else if (live.waits) $(".la-status").textContent = live.phase === "speaking" ? speaking() : SAYS[live.phase];
-  live.waits = waits;
+  live.inLine = message.state === "waiting" && !message.end; // at first, or in the middle as its replica is gone
+  showStatus();
   announce();
 }
 
@@ -267,11 +265,13 @@ function openDoor() {
     broken() {
       gone = true;
       complain(GONE);
+      showStatus();
     },
     back(renewed, resumed) {
       if (renewed) return location.reload(); // another program answers, whose page may be another one
       if (gone) complain("");
       gone = false;
+      showStatus();
       if (!resumed) document.dispatchEvent(new Event("anew"));
     },
     refused: complain,
@@ -302,6 +302,7 @@ function hear(report) {
     live.latencyMs = player.outputLatencyMs;
     if (state === "done" && live.ended && live.phase === "speaking") phase("done");
     clock = { played: live.played, at: performance.now(), running: state === "play" && !player.silent };
+    showStatus();
   }
   live.heardAfterMs = live.firstMs === null ? null : live.firstMs + player.outputLatencyMs - live.clickMs;
   announce();
@@ -352,9 +353,10 @@ function phase(name) {
   live.refused = false;
   if (live.phase === name) return;
   live.phase = name;
+  live.inLine = false;
   element.dataset.phase = name;
   document.body.classList.toggle("busy", BUSY.includes(name));
-  $(".la-status").textContent = SAYS[name];
+  showStatus();
   element.classList.remove("la-paused");
   if (player.silent) showSilence();
   $(".la-pause").disabled = $(".la-place").disabled = !seekable();
@@ -369,14 +371,17 @@ export function showSilence() {
   if (live.phase !== "speaking") return;
   freeze(!player.silent);
   element.classList.toggle("la-paused", player.silent);
-  $(".la-status").textContent = speaking();
+  showStatus();
 }
 
 // Until its first sample is played the browser opens the sound device, or finds none.
-function speaking() {
-  if (!player.silent) return SAYS.speaking;
+function status() {
+  if (gone && waits()) return "Waiting for the connection";
+  if (live.inLine) return `${SAYS.waiting} (${live.pool.waiting ?? 0} in line)`;
+  if (live.phase !== "speaking" || !player.silent) return SAYS[live.phase];
   return live.firstMs === null && !player.paused && !player.held ? "Waiting for the sound device" : "Paused";
 }
+const showStatus = () => write($(".la-status"), status());
 
 let announced = 0;
 let pendingAnnounce = 0;

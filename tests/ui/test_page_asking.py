@@ -35,11 +35,6 @@ PLAYING = "document.querySelector('.clip-on') && document.querySelector('.clip-a
 
 BUSY = BusyError("All places are taken; try again in a moment.")
 
-COUNT = """() => {
-  window.stops = 0;
-  document.getElementById("stop").addEventListener("click", () => (stops += 1));
-}"""
-
 SPELLED = """(box) => { // the key that ends the choice among Chinese words
   box.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", isComposing: true, bubbles: true }));
 }"""
@@ -257,7 +252,6 @@ def test_escape_belongs_to_an_open_dialog_or_menu_and_to_who_spells_a_word(servi
     tab.ask("Nobody wants this to end.")
     tab.page.wait_for_function("liveAudio.heard > 4000")
     assert stop.is_visible() and not send.is_visible()
-    tab.page.evaluate(COUNT)
     for opener in (".about-open", ".programs-open"):
         tab.page.locator(opener).click()
         dialog = tab.page.get_by_role("dialog")
@@ -265,14 +259,16 @@ def test_escape_belongs_to_an_open_dialog_or_menu_and_to_who_spells_a_word(servi
         tab.page.keyboard.press("Escape")
         dialog.wait_for(state="hidden")
     tab.page.locator(".la-save").click()
-    assert tab.page.locator(".la-wav").is_visible()
+    button, menu = (tab.page.locator(part).bounding_box() for part in (".la-save", ".la-menu"))
+    assert 0 < menu["y"] - button["y"] - button["height"] < 12, "the menu is not at its button"
+    assert abs(menu["x"] + menu["width"] - button["x"] - button["width"]) < 2
     tab.page.keyboard.press("Escape")
     assert not tab.page.locator(".la-wav").is_visible()
     tab.text.evaluate(SPELLED)
-    assert tab.page.evaluate("[stops, liveAudio.state.phase]") == [0, "speaking"]
+    assert tab.state("phase") == "speaking" and not service.cancelled
     tab.text.press("Escape")
     tab.wait("stopped")
-    assert tab.page.evaluate("stops") == 1 and tab.problems == []
+    assert len(service.cancelled) == 1 and tab.problems == []
     assert until(lambda: not stop.is_visible()) and send.is_visible()
 
 

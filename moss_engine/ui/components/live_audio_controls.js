@@ -41,14 +41,23 @@ export function wire() {
 
 // What of a reply can be taken away, in one menu: its sound, its captions, and a page to send.
 
+const GAP_PX = 8;
 function wireKeeping() {
+  const menu = $(".la-menu");
   const taken = { wav: save, srt: () => saveCaptions("srt"), vtt: () => saveCaptions("vtt"), share };
   for (const [name, take] of Object.entries(taken)) {
     $(`.la-${name}`).addEventListener("click", () => {
-      $(".la-menu").hidePopover();
+      menu.hidePopover();
       take();
     });
   }
+  // At its button, in browsers without anchors, too.
+  menu.addEventListener("beforetoggle", () => {
+    const { top, bottom, right } = $(".la-save").getBoundingClientRect();
+    const above = bottom > innerHeight / 2;
+    const place = { top: scrollY + (above ? top - GAP_PX : bottom + GAP_PX), right: document.documentElement.clientWidth - right };
+    Object.assign(menu.style, { top: `${place.top}px`, right: `${place.right}px`, translate: above ? "0 -100%" : "" });
+  });
 }
 
 // The words as they are marked here: a sentence each, or a part of a long one.

@@ -363,9 +363,6 @@ PRESSES = {  # what becomes of them: blocks of sound, processors that run, and w
         f"{TWICE} await grant(0, 1); await Promise.all(starts);", [1, 1, 1, 1, True]),
     "again, and the browser answers the later one first": (
         f"{TWICE} await grant(1, 0); await Promise.all(starts);", [1, 1, 1, 1, True]),
-    "again, and then no more": (
-        f"{TWICE} await grant(0, 1); await Promise.all(starts); capture.stop();",
-        [0, 0, 1, 0, False]),
     "a second start": (
         "const starts = [capture.start(), capture.start()]; await grant(0, 1); await Promise.all(starts);",
         [1, 1, 1, 1, True]),
@@ -380,12 +377,12 @@ PRESSES = {  # what becomes of them: blocks of sound, processors that run, and w
       capture.start();
       await grant(1);
       await end;""", [1, 1, 2, 1, True]),
-    "five recordings": ("""
-      for (let i = 0; i < 5; i++) {
+    "one after the other": ("""
+      for (let i = 0; i < 2; i++) {
         capture.start();
         await grant(i);
         await capture.finish();
-      }""", [0, 0, 5, 0, False]),
+      }""", [0, 0, 2, 0, False]),
 }  # fmt: skip
 
 

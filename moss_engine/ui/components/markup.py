@@ -19,7 +19,7 @@ RECORDER = """
 <div class="rec-more">
   <label class="rec-free"><input type="checkbox" role="switch"><i aria-hidden="true"></i>Hands-free</label>
   <button type="button" class="rec-file">Choose a file</button>
-  <input type="file" class="rec-input" hidden accept="audio/*,.wav,.flac,.ogg,.opus,.mp3,.aiff">
+  <input type="file" class="rec-input" hidden accept="audio/*,.flac,.ogg,.opus,.aiff,.m4a,.webm">
   <button type="button" class="rec-again" hidden>Send again</button>
 </div>
 <p class="rec-why"></p></div>"""

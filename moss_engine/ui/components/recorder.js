@@ -4,6 +4,7 @@
 //   off -> opening -> listening <-> hearing                             hands-free, until it is switched off
 
 import { BUSY, complain, loadWorklet, root, write } from "./common.js";
+import { wavOf } from "./player.js";
 
 // The microphone, as blocks of int16 at `rateHz`. It is open only while it is listened to.
 const LAST_BLOCK_MS = 100; // the longest that the end of a recording is waited for
@@ -173,6 +174,29 @@ export class Line {
   }
 }
 
+// What phones and browsers record, and not every server reads: MP4 (M4A), WebM and bare AAC, by their first bytes. The browser
+// makes a WAV of them; what it cannot decode goes as it is, and the server says what to send instead.
+const DECODED = /^(....ftyp|\x1aE\xdf\xa3|\xff[\xf0\xf1\xf8\xf9])/s;
+const MOST_MB = 4; // minutes of speech, which decoded take fifty times the memory
+async function asWav(file) {
+  const head = new Uint8Array(await file.slice(0, 8).arrayBuffer());
+  if (!DECODED.test(String.fromCharCode(...head))) return file;
+  if (file.size > MOST_MB * 2 ** 20) throw new Error(`The file has more than ${MOST_MB} MB; send one of ${props.max_s} s of speech at most.`);
+  let sound;
+  try {
+    sound = await new OfflineAudioContext(1, 1, props.microphone_hz).decodeAudioData(await file.arrayBuffer());
+  } catch (error) {
+    if (error.name !== "EncodingError") throw error;
+    return file;
+  }
+  const { duration, numberOfChannels, sampleRate } = sound;
+  if (duration > props.max_s) throw new Error(`The recording lasts ${Math.ceil(duration)} s, the limit is ${props.max_s} s; send a shorter one.`);
+  const channels = Array.from({ length: numberOfChannels }, (_, channel) => sound.getChannelData(channel));
+  const mean = (i) => channels.reduce((sum, samples) => sum + samples[i], 0) / numberOfChannels;
+  const pcm = Int16Array.from(channels[0], (_, i) => Math.max(-32768, Math.min(32767, Math.round(32768 * mean(i)))));
+  return wavOf([pcm], sampleRate);
+}
+
 let element, props; // since it was mounted
 const $ = (selector) => element.querySelector(selector);
 const SPARE_S = 0.5; // before the longest recording that the server takes
@@ -328,7 +352,7 @@ async function sendFile(file, take = null) {
   enter("sending");
   const [mine, chosenAt] = [begun, performance.now()];
   try {
-    const answer = await line.sendFile(file);
+    const answer = await line.sendFile(await asWav(file));
     if (begun !== mine) return;
     say(answer.utterance, chosenAt);
     enter("off");

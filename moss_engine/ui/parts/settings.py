@@ -25,7 +25,7 @@ OWN_VOICE = f"""
 <div id="voice-sample">
 <button type="button" class="vs-record" disabled>Record 5 seconds</button>
 <button type="button" class="vs-file" disabled>Choose a file</button>
-<input type="file" class="vs-input" hidden accept="audio/*,.wav,.flac,.ogg,.opus,.mp3,.aiff">
+<input type="file" class="vs-input" hidden accept="audio/*,.flac,.ogg,.opus,.aiff,.m4a,.webm">
 <span class="vs-state" role="status"></span></div></div>"""
 
 

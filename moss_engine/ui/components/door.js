@@ -116,6 +116,7 @@ export class Door {
     this.ready = true;
     this.attempts = 0;
     this.brokenAt = null;
+    resumed &&= !this.gaveUp; // under the new name an attempt before this one may have come
     if (resumed) this.seen(seen);
     else {
       this.last = this.acknowledged = -1;

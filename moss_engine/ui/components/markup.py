@@ -49,7 +49,7 @@ def live_audio(hint: str, what: str, example: str, chinese: str) -> str:
     hint, what, example, chinese = map(html.escape, (hint, what, example, chinese))
     return f"""
 <div id="live">
-<section class="la-caption" aria-label="Caption"><p class="la-text" translate="no"></p><p class="la-hint">{hint}</p></section>
+<section class="la-caption" aria-label="Caption"><p class="la-text" dir="auto" translate="no"></p><p class="la-hint">{hint}</p></section>
 <p class="la-spoken heard-only" translate="no" aria-live="polite"></p>
 <div class="la-stage">
 <div class="la-sound"><svg viewBox="0 0 640 100" preserveAspectRatio="none" aria-hidden="true"><path/></svg>

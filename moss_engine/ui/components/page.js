@@ -65,9 +65,12 @@ function press(event) {
 // Of Send and Stop one takes the other's place; whoever pressed it by a key is in the box, as keys are nowhere otherwise.
 const stay = ({ detail }) => detail === 0 && document.body.dataset.input === "text" && box().focus();
 document.addEventListener("click", (event) => event.target.closest?.("#send") && press(event));
+// Enter that is held down is one press, of buttons, too.
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing || !event.target.closest?.("#text")) return;
-  event.preventDefault();
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  const typed = event.target.closest?.("#text");
+  if (typed || (event.repeat && event.target.closest?.("button"))) event.preventDefault();
+  if (!typed || event.repeat) return;
   if ((event.ctrlKey || event.metaKey) && window.liveAudio.busy) askNext();
   else press(event);
 }, true);

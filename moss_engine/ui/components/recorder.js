@@ -182,13 +182,9 @@ async function asWav(file) {
   const head = new Uint8Array(await file.slice(0, 8).arrayBuffer());
   if (!DECODED.test(String.fromCharCode(...head))) return file;
   if (file.size > MOST_MB * 2 ** 20) throw new Error(`The file has more than ${MOST_MB} MB; send one of ${props.max_s} s of speech at most.`);
-  let sound;
-  try {
-    sound = await new OfflineAudioContext(1, 1, props.microphone_hz).decodeAudioData(await file.arrayBuffer());
-  } catch (error) {
-    if (error.name !== "EncodingError") throw error;
-    return file;
-  }
+  const bytes = await file.arrayBuffer();
+  const sound = await new OfflineAudioContext(1, 1, props.microphone_hz).decodeAudioData(bytes).catch(() => null);
+  if (!sound) return file;
   const { duration, numberOfChannels, sampleRate } = sound;
   if (duration > props.max_s) throw new Error(`The recording lasts ${Math.ceil(duration)} s, the limit is ${props.max_s} s; send a shorter one.`);
   const channels = Array.from({ length: numberOfChannels }, (_, channel) => sound.getChannelData(channel));

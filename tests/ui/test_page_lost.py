@@ -209,13 +209,8 @@ def test_a_question_that_cannot_leave_is_said_and_kept(service, wired):
     assert service.texts == ["Nobody takes this."]
 
 
-UNANSWERED = """() => { // as the browser is online again, an attempt takes the place of another one
-  const { door } = liveAudio;
-  door.take = () => {
-    delete door.take;
-    door.open();
-  };
-}"""
+# As the browser is online again, an attempt takes the place of another one.
+UNANSWERED = "liveAudio.door.take = function () { delete this.take; this.open(); }"
 
 
 def test_who_talks_hands_free_is_listened_to_again_after_a_long_break(

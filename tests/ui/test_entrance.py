@@ -121,7 +121,6 @@ async def test_calls_are_held_against_the_pages_functions(path, change, status):
     "body",
     [
         b'{"fn_index": 0, "data": ["hi", NaN, true]}',
-        b'{"fn_index": 0, "data": ["hi", Infinity, true]}',
         b'{"fn_index": 0, "data": ["hi", 1e999, true]}',
         b"[" * 30 + b"]" * 30,
         b"[" * 100_000,
@@ -129,7 +128,6 @@ async def test_calls_are_held_against_the_pages_functions(path, change, status):
         b"",
         b"\xff\xfe",
         b'"text"',
-        b"[]",
         b'{"fn_index": 0, "data": ["half \\ud800", 1.5, true]}',
     ],
 )

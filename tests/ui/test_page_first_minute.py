@@ -74,10 +74,12 @@ def test_the_box_is_there_before_gradios_scripts_and_what_it_got_is_taken_over(
     tab.close()
 
 
-def test_gradios_sign_of_loading_moves_nothing(visit):
+def test_gradios_sign_of_loading_moves_nothing_and_draws_nothing_once_it_is_gone(visit):
     tab = visit(
         init="""{
-          window.tops = new Set();
+          const frame = requestAnimationFrame;
+          [window.tops, window.frames] = [new Set(), 0];
+          window.requestAnimationFrame = (draw) => (frames++, frame(draw));
           const look = () => {
             const page = document.querySelector("gradio-app #page");
             if (page && document.querySelector(".translucent")) tops.add(page.offsetTop);
@@ -90,22 +92,12 @@ def test_gradios_sign_of_loading_moves_nothing(visit):
     tab.hear("Say something.")
     assert tab.page.evaluate("[...tops]") == [0], "or Gradio shows no sign of loading any more"
 
-
-def test_a_page_that_rests_is_not_drawn_anew(visit):
-    tab = visit(
-        init="""{
-          const frame = requestAnimationFrame;
-          window.frames = 0;
-          window.requestAnimationFrame = (draw) => (frames++, frame(draw));
-        }"""
-    )
-
     def rests() -> bool:
         before = tab.page.evaluate("frames")
         tab.page.wait_for_timeout(500)
         return tab.page.evaluate("frames") - before < 5
 
-    assert until(rests), "Gradio's sign of loading is gone, and its clock goes on"
+    assert until(rests), "its clock goes on"
 
 
 def test_a_written_answer_shows_nothing_that_plays(service, tab):

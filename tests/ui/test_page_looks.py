@@ -132,7 +132,8 @@ def test_in_a_small_window_player_and_captions_stay_in_sight_while_it_speaks(ser
 
 
 def test_nothing_moves_as_a_reply_begins_and_its_last_words_stay_in_sight(service, visit):
-    tab = visit(view="listen", viewport={"width": 1024, "height": 768})
+    tab = visit(view="listen", has_touch=True, viewport={"width": 1024, "height": 768})
+    assert tab.page.locator("#settings summary").bounding_box()["height"] >= 44, "for a finger"
     voices = tab.page.locator("#voices")
     before = voices.bounding_box()
     speaking(service, tab)
@@ -219,11 +220,6 @@ def test_keyboard_alone_is_enough(service, visit):
     reached = by_tab(tab, 60)
     for name in ("rec-talk", "switch", "rec-file"):
         assert any(name in place for place in reached), f"{name} is out of reach"
-
-
-def test_the_settings_are_large_enough_for_a_finger(visit):
-    tab = visit(has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844})
-    assert tab.page.locator("#settings summary").bounding_box()["height"] >= 44
 
 
 def test_controls_that_are_called_alike_stand_in_named_groups_and_are_asked_with_as_is_a_kept_seed(

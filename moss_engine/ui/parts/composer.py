@@ -33,8 +33,8 @@ def composer(facts: ServiceInfo) -> str:
 {modes(facts)}
 <div id="mode-notes">{mode_notes(facts)}</div>
 <div id="text">
-<textarea rows="1" dir="auto" aria-label="Your text" placeholder="{wish}" autofocus></textarea></div>
-{RECORDER if facts.hears else ""}
+<textarea rows="1" dir="auto" aria-label="Your text" placeholder="{wish}" autofocus></textarea>
+</div>{RECORDER if facts.hears else ""}
 <div id="send-row">{KEYS}<button type="button" id="stop">Stop</button>
 <button type="button" id="send">{verb}</button></div>
 <div id="problem">{NEXT}{PROBLEM}</div>

@@ -3,12 +3,12 @@
     python -m scripts.build_engine CHECKPOINT OUT --backend tensorrt|tensorrt_rtx|tensorrt_llm
         [--dtype bfloat16|float32|float8]
 
-The plan holds the network alone: it is small, built and loaded in moments, and its weights are read
-from app.py's --checkpoint when it is served. Only in float8 they are part of the plan, which needs
-a checkpoint that `python -m scripts.quantize` has calibrated. Serve with the same or smaller
---kv-rows, --max-sessions and --max-step-rows, and the same --block-size. OUT gets engine.plan and,
-last of all, engine.json, without which a folder is no engine. The last line is what was built, as
-JSON.
+The plan holds the network without its weights, so that it is small and quickly built and loaded;
+the weights are read from app.py's --checkpoint when it serves. Only in float8 are they part of the
+plan, and the checkpoint must have been calibrated by `python -m scripts.quantize`. Serve with the
+same --block-size and the same or smaller --kv-rows, --max-sessions and --max-step-rows. OUT gets
+engine.plan and, last, engine.json, without which a folder is no engine. The last line of output
+says as JSON what was built.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def build(
     capability: str | None,
     config: EngineConfig,
 ) -> dict[str, object]:
-    """Build, and write the manifest; returns it with the seconds that the build took.
+    """Build the engine and write its manifest; returns that, and the seconds that it took.
 
     Raises MossError: a CheckpointError for the checkpoint, ConfigError, MissingPackageError.
     """
@@ -91,8 +91,8 @@ def build(
 
 
 def _check(checkpoint: Path, model: ModelConfig, dtype: str) -> None:
-    """Raise CheckpointError for files that are not those of the manifest, other tensors than the
-    network's, a head that copies its table, and for float8 where the inputs were not measured."""
+    """Raise CheckpointError if files differ from the manifest, if tensors are not the network's, if
+    a head is a copy of its embedding table, and, for float8, if the inputs were not measured."""
     verify_manifest(checkpoint)
     check_tensors(checkpoint, read_index(checkpoint), expected_tensors(model))
     refuse_tied(checkpoint)

@@ -1,4 +1,4 @@
-"""What commands share: a parser whose help is the module's own text, and an end in one sentence."""
+"""What commands share: a parser whose help is a module's docstring, and errors as one sentence."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def make_parser(name: str, text: str | None) -> argparse.ArgumentParser:
 
 
 def count(text: str) -> int:
-    """The type of an option that is one whole number from 1 on."""
+    """The type of an option that is a whole number of 1 or more."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
     return int(text)
 
 
 def run_command(main: Callable[[], int | None], stopped: str | int = 130) -> None:
-    """Run a command and exit with what it returns; a MossError is its last sentence."""
+    """Run a command and exit with what it returns; a MossError is printed as one sentence."""
     try:
         sys.exit(main())
     except MossError as error:

@@ -1,4 +1,4 @@
-"""Checks before a command's work: may it write there, and is there room?"""
+"""Checks before a command's work: whether it may write somewhere, and whether there is room."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPARE_BYTES = 1 << 24
 
 
 def existing_part(path: Path) -> Path:
-    """The path itself, or the nearest folder above it that is there."""
+    """The path itself if it exists, else the nearest folder above it that does."""
     place = path.absolute()
     return next(part for part in (place, *place.parents) if part.exists())
 
@@ -49,7 +49,7 @@ def require_recording(path: Path) -> None:
 
 @contextmanager
 def writing_to(place: Path, remedy: str) -> Iterator[None]:
-    """A place that takes no files becomes a ConfigError with the remedy."""
+    """Turn the OSError of a place that cannot be written to into a ConfigError with the remedy."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -69,7 +69,7 @@ def require_folder(folder: Path, remedy: str) -> None:
 
 
 def require_place(out: Path, remedy: str) -> None:
-    """Raise ConfigError, with the remedy, where a file cannot be written; leaves it as it is."""
+    """Raise ConfigError, with the remedy, if a file cannot be written; its content stays."""
     with writing_to(out, remedy):
         existed = out.exists()
         out.open("ab").close()

@@ -1,8 +1,8 @@
 """Check MOSS-Speech folders before serving them: `python -m scripts.doctor CHECKPOINT CODEC`.
 
-Looks at every file, tensor name and shape without a GPU and without reading weights, then says what
-fits into this GPU's memory and which options to use. Exit status: 0 nothing is wrong, 1 something
-is, 2 the command was wrong.
+Checks every file, tensor name and shape, without a GPU and without reading weights, then says what
+fits into this GPU's memory and which options to use. Exit status: 0 if nothing is wrong, 1 if
+something is, 2 for a wrong command.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from scripts.command import make_parser, run_command
 
 FORMATS = ("bfloat16", *FLOAT8, *BITS)
 WORKSPACE_BYTES = 400_000_000
-"""What the codec needs beside its weights while it runs."""
+"""GPU memory that the codec takes beside its weights while it runs."""
 SMALLEST_KV_ROWS = 2048
 KV_STEP_ROWS = 1024
 MOST_GB = 100_000
@@ -64,7 +64,7 @@ def codec_bytes(folder: Path) -> int:
 
 
 def fits(model: ModelConfig, free: int, codec: int) -> list[Fit]:
-    """What each format leaves for KV in `free` bytes beside a codec."""
+    """For each number format, how many KV rows fit into `free` bytes beside weights and codec."""
     found = []
     for dtype in FORMATS:
         try:
@@ -103,7 +103,7 @@ def advice(model: ModelConfig, free: int, codec: int, command: str) -> Iterator[
 
 
 def check_machine(has_gpu: bool) -> Iterator[Finding]:
-    """Whether the end of a spoken turn is judged by all there is, and a GPU's kernels compile."""
+    """Whether all that judges the end of a spoken turn is there, and GPU kernels compile."""
     yield Finding(
         "ends of turns", "by words and melody" if find_melody() is not None else WITHOUT_MELODY
     )
@@ -117,7 +117,7 @@ def check_machine(has_gpu: bool) -> Iterator[Finding]:
 
 
 def report(title: str, findings: Iterable[Finding]) -> bool:
-    """Print findings as they come; True if one of them is a fault."""
+    """Print findings as they come; returns whether one of them is a fault."""
     print(title, flush=True)
     faulty = False
     for finding in findings:

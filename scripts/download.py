@@ -1,10 +1,10 @@
 """Fetch the published MOSS-Speech weights: `python -m scripts.download`.
 
-Says what will come, how large it is and what is known of its licence, and asks first (`--yes`
-answers). Both repositories are pinned to one revision each; only files that are read here are
-fetched, no code among them. A download that broke off goes on where it stopped. Every file is
-compared with its published checksum. The environment variable HF_ENDPOINT names a mirror of the
-hub.
+It says what will be fetched, how large that is and what is known of its licence, and asks before it
+begins (`--yes` answers). Both repositories are pinned to one revision each; only files that this
+program reads are fetched, no code among them. A download that broke off goes on where it stopped.
+Every file is compared with its published checksum. The environment variable HF_ENDPOINT names a
+mirror of the hub.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ LICENCE = (
 )
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
               errno.EEXIST)  # fmt: skip
-"""What a place says that takes no files."""
+"""The error numbers of a place that files cannot be written to."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One repository and patterns of the file names wanted of it, at least one match each."""
+    """A repository, and patterns of the wanted file names; each must match at least one file."""
 
     name: str
     revision: str
@@ -65,8 +65,8 @@ PARTS = (
 
 
 def download(parts: tuple[Part, ...], owner: str, agree: Callable[[str], bool]) -> bool:
-    """Show the plan, ask, fetch and check. False if `agree` said no; raises MossError with the
-    remedy."""
+    """Show the plan, ask, fetch and check. Returns False if `agree` says no; raises MossError with
+    the remedy."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     from huggingface_hub import HfApi
 
@@ -90,8 +90,8 @@ def download(parts: tuple[Part, ...], owner: str, agree: Callable[[str], bool]) 
 
 
 def wanted_files(part: Part, owner: str, hub: HfApi) -> dict[str, int]:
-    """What is read here of what the hub offers, and how many bytes that is; raises MossError where
-    one kind is missing. It is asked for once: without a network, that is known at once."""
+    """The files of a repository that this program reads, and their bytes; raises MossError if one
+    kind is missing. The hub is asked only once, so that a missing network is known at once."""
     repo = f"{owner}/{part.name}"
     with reaching(repo):
         found = hub.model_info(repo, revision=part.revision, files_metadata=True)
@@ -110,7 +110,7 @@ def wanted_files(part: Part, owner: str, hub: HfApi) -> dict[str, int]:
 
 
 def fetch(part: Part, files: Mapping[str, int], owner: str, hub: HfApi) -> None:
-    """What is missing, and check all; raises MossError, and removes what came damaged."""
+    """Fetch what is missing and check all files; raises MossError, and removes damaged ones."""
     repo, remedy = f"{owner}/{part.name}", "make it writable or free some space, or name another"
     with writing_to(part.folder, f"{remedy} place with --model and --codec"), reaching(repo):
         hub.snapshot_download(
@@ -130,7 +130,7 @@ def fetch(part: Part, files: Mapping[str, int], owner: str, hub: HfApi) -> None:
 
 @contextmanager
 def reaching(repo: str) -> Iterator[None]:
-    """Raises MossError where the hub cannot be reached, and an OSError of `UNWRITABLE` as it is."""
+    """Turn errors of reaching the hub into MossErrors; an OSError of `UNWRITABLE` passes."""
     from huggingface_hub import errors
 
     try:
@@ -155,7 +155,7 @@ def reaching(repo: str) -> Iterator[None]:
 
 
 def is_missing(path: Path, size: int) -> bool:
-    """Whether no file of that size lies there."""
+    """Whether there is no file of that size yet."""
     return not path.is_file() or path.stat().st_size != size
 
 
@@ -164,7 +164,7 @@ def size_text(num_bytes: int) -> str:
 
 
 def require_room(needed: Mapping[Path, int]) -> None:
-    """Raise ConfigError unless every folder's disk has room for the bytes of all folders on it."""
+    """Raise ConfigError unless every disk has room for the bytes of all folders that are on it."""
     disks = {folder: existing_part(folder).stat().st_dev for folder in needed}
     for folder in needed:
         here = sum(size for other, size in needed.items() if disks[other] == disks[folder])

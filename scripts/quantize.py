@@ -3,20 +3,20 @@
     python -m scripts.quantize CHECKPOINT --bits 4 --out FOLDER [--calibrate N] [--prompts FILE]
     python -m scripts.quantize CHECKPOINT [--calibrate N] [--prompts FILE] [--device cuda]
 
-With --bits it writes a folder that loads by itself, with quantised.json, which says what every
-matrix loses. 8 bits have a scale per output; 4 bits one per 128 inputs, and the parts that lose
-most, and the heads, have 8. --calibrate answers N prompts first; 4 bits then spread every rounding
-error over what is still to be rounded (GPTQ), and a tenth of the prompts, kept for that, tell how
-far the result agrees. Without it the scale of each group of 4 bits is searched. 8 bits are always
-rounded to nearest.
+With --bits it writes a checkpoint folder of its own, with quantised.json, which says what every
+matrix loses. 8 bits have a scale per output and are rounded to nearest. 4 bits have a scale per 128
+inputs; the heads, and the parts that would lose most, get 8 bits instead. --calibrate lets the
+model answer N prompts first: then every rounding error of 4 bits is made up for by the columns
+still to be rounded (GPTQ), and a tenth of the prompts is kept to measure how far the result agrees.
+Without it, the scale of each group of 4 bits is searched.
 
-Without --bits, calibration prompts choose float8 scales. Every prompt is answered by the model
-itself, so that text and speech rows are both seen. For each output of each layer the scale is taken
-that loses least of the layer's output, given the mean square of every input. Writes
-float8_scales.safetensors into the folder and enters it, with what was measured, in manifest.json.
-app.py with `--dtype float8` then keeps the shared layers as float8, with `--dtype float8-all` the
-branches and heads, too. float8_inputs.safetensors holds the largest magnitude of every layer's
-inputs, which `python -m scripts.build_engine --dtype float8` needs.
+Without --bits it chooses float8 scales by calibration prompts, which the model itself answers, so
+that text and speech rows are both seen. Each output of each layer gets the scale that loses least
+of the layer's output, given the mean square of every input. float8_scales.safetensors is written
+into the folder and entered in manifest.json, with what was measured. app.py with `--dtype float8`
+then keeps the shared layers as float8, with `--dtype float8-all` branches and heads, too.
+float8_inputs.safetensors holds the largest magnitude of every layer's inputs, which
+`python -m scripts.build_engine --dtype float8` needs.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ from scripts.sentences import EVERYDAY, HARVARD, sentence
 
 FLOAT8_PROMPTS = 500
 REPLY_ROWS = 64
-"""Of the longest reply to a calibration prompt."""
+"""Rows of the longest reply to a calibration prompt."""
 WIDE = 0.1
-"""The share of the layers' weights, those that lose most in 4 bits, that get 8 bits."""
+"""The share of the layers' weights that get 8 bits, because they would lose most in 4."""
 Report = dict[str, float | int | str]
 ELSEWHERE = "make it writable and free some space, or name another folder with --out"
 TESTED = 10
@@ -73,7 +73,7 @@ TO_ADD = "make it writable, or copy the checkpoint to where there is room"
 
 
 def prompts_from(path: Path | None, count: int) -> list[str]:
-    """The first `count` lines of a file, or as many sentences: everyday ones, then made ones."""
+    """The first `count` lines of a file or, without one, as many everyday and made-up sentences."""
     if path is None:
         known = [*HARVARD, *EVERYDAY][:count]
         return [*known, *(sentence(number) for number in range(count - len(known)))]
@@ -97,8 +97,8 @@ def answers(
     *,
     greedy: bool = False,
 ) -> Iterator[Sequence]:
-    """Each prompt with the model's own reply to it, drawn with a seed of its own or, if `greedy`,
-    always the likeliest row."""
+    """Each prompt with the model's own reply to it, which is drawn with a seed of its own or, if
+    `greedy`, made of the likeliest rows."""
     usual, likeliest = processor.default_sampling, ChannelSampling(0.0, 0, 1.0, 1.0)
     if greedy:
         usual = replace(usual, text=likeliest, audio=likeliest)
@@ -225,7 +225,7 @@ def _round(
     rows: list[list[Row]],
     device: torch.device,
 ) -> dict[str, Rounded]:
-    """All matrices of the layers in 4 bits."""
+    """Round all matrices of the layers to 4 bits."""
     if network is None:
         parts = parts_of(config).items()
         names = [name for part, found in parts if part != "heads" for name in found]

@@ -1,11 +1,11 @@
 """Say a recording again in an installed voice: `python -m scripts.revoice`.
 
-The MOSS-Speech codec alone: codes in between, no language model.
+It uses the MOSS-Speech codec alone: sound to codes to sound, without a language model.
 
     python -m scripts.revoice sample.wav again.wav --voice Anna
 
-It goes chunk by chunk, as answers are spoken. What comes out is as good as the codec can sound; it
-tells what to blame when an answer does not.
+The sound is made chunk by chunk, like that of answers. It is the best that the codec can do, so it
+tells whether codec or model is to blame when an answer sounds bad.
 """
 
 from __future__ import annotations

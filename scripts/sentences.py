@@ -1,8 +1,8 @@
-"""English sentences to be read aloud: lists by which speech is judged, of which the text that the
-built-in voice is trained on holds none, and a different one for every number.
+"""English sentences to be read aloud: two lists for judging speech, which are not in the text that
+the built-in voice is trained on, and a made-up sentence for every number.
 
 HARVARD is a part of the IEEE sentences for speech tests (1969); EVERYDAY, with figures and names,
-was written for this project. They stand in sentences.txt, a line each.
+was written for this project. Both are in sentences.txt, a sentence a line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHOICES = [
 
 
 def sentence(number: int) -> str:
-    """A sentence of about twelve words; 10,584 differ, so that no prompt is in the cache."""
+    """A sentence of about twelve words. 10,584 of them differ, so that no prompt is cached."""
     words = []
     number *= 4999  # neighbours should not begin alike
     for choices in CHOICES:

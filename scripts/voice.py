@@ -1,12 +1,12 @@
-"""Voices for MOSS-Speech, made of a short recording each.
+"""Make voices for MOSS-Speech, each of a short recording.
 
     python -m scripts.voice make sample.wav Anna
     python -m scripts.voice list
     python -m scripts.voice remove Anna
 
-The first keeps codes, mel and speaker vector of the sample as a voice called Anna. 3 to 6 s of one
-person speaking evenly, without music or echo, are best. Use recordings of people who have agreed
-only.
+The first stores codes, mel and speaker vector of the sample as a voice called Anna. 3 to 6 s of one
+person speaking evenly, without music or echo, are best. Only use recordings of people who have
+agreed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rewrite what the documents derive from the program: `python -m scripts.dev.readme --write`.
 
-Derived parts stand each between two comments that name them; PLACES says in which document. Without
+Each derived part stands between two comments with its name; PLACES says in which document. Without
 --write the command only says whether the documents are up to date.
 """
 
@@ -54,7 +54,7 @@ def _first_sentence(path: Path) -> str:
 
 
 def options() -> str:
-    """The table of all options, of all configs."""
+    """The table of all options of all config classes."""
     lines = ["| option | default | meaning |", "|---|---|---|"]
     for config in (EngineConfig, TalkConfig, ClusterConfig, PageConfig):
         lines += [_option(field) for field in dataclasses.fields(config)]

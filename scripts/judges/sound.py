@@ -1,8 +1,8 @@
 """How good speech sounds, by two networks that predict listeners' opinions: DistillMOS and DNSMOS.
 
-They are no listening test, and hear 16 kHz alone. Every file is judged without the silence around
-it, which both would count against it, and at -24 dBFS. What their packages import and do not need
-for this is left out.
+They do not replace a listening test, and hear only what 16 kHz sound has. Every file is judged at
+-24 dBFS and without the silence around it, which both would count against it. Modules that their
+packages import but do not need for this are not loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scripts.judges.words import resample
 RATE_HZ = 16_000
 LEVEL_DBFS = -24.0
 SILENCE = 0.03
-"""Samples below this share of the peak at the ends are silence, of which EDGE_S seconds stay."""
+"""At the ends, samples below this share of the peak are silence; EDGE_S seconds of it are kept."""
 EDGE_S = (0.05, 0.1)
 DNSMOS_SECONDS = 9.01
 UNUSED = ("torchaudio", "librosa")
@@ -92,7 +92,7 @@ def prepared(wave: np.ndarray, rate_hz: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def _left_out(names: Sequence[str]) -> Iterator[None]:
-    """Stand-ins for modules that are imported and never called here, for the time of the import."""
+    """While a package is imported, put stand-ins in place of modules that it never calls here."""
     absent = [name for name in names if importlib.util.find_spec(name) is None]
     sys.modules.update({name: ModuleType(name) for name in absent})
     try:

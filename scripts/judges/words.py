@@ -44,8 +44,8 @@ class Recogniser:
 
 
 def resample(wave: np.ndarray, from_hz: int, to_hz: int) -> np.ndarray:
-    """float32 [samples] at one rate -> float32 at another, band-limited (polyphase). Behind the
-    steeper filter of soxr the recogniser invents words in the silence of a reply's end."""
+    """float32 [samples] at one rate -> float32 at another, by a polyphase filter: with the steeper
+    one of soxr the recogniser invents words in the silence at a reply's end."""
     if from_hz == to_hz:
         return np.asarray(wave, np.float32)
     from scipy.signal import resample_poly
@@ -64,7 +64,7 @@ def spoken_words(text: str) -> list[str]:
 
 
 def edit_distance(reference: Sequence[str], hypothesis: Sequence[str]) -> int:
-    """Insertions, deletions and substitutions between the two."""
+    """The fewest insertions, deletions and substitutions from one list to the other."""
     previous = list(range(len(hypothesis) + 1))
     for i, item in enumerate(reference, 1):
         current = [i]
@@ -75,7 +75,7 @@ def edit_distance(reference: Sequence[str], hypothesis: Sequence[str]) -> int:
 
 
 def count_errors(reference: str, hypothesis: str) -> tuple[int, int]:
-    """Insertions, deletions and substitutions of words, and the words of the reference; both texts
-    are compared as they are spoken."""
+    """How many words were inserted, left out or replaced, and how many the reference has; both
+    texts are compared as they are spoken."""
     expected, heard = spoken_words(reference), spoken_words(hypothesis)
     return edit_distance(expected, heard), len(expected)

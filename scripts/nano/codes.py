@@ -24,12 +24,12 @@ from scripts.nano.speech.shards import SAMPLE_RATE_HZ, SAMPLES_PER_CODE, read_sp
 from scripts.nano.stage import stage_parser
 
 MAX_SAMPLES = 8_000_000
-"""Of a batch, padding included."""
+"""Most samples of a batch, padding included."""
 
 
 def code_starts(word_starts_s: tuple[float, ...], num_codes: int) -> np.ndarray:
-    """Word starts in seconds -> uint16 codes: the first word at 0, the others nearest, never
-    falling, all inside."""
+    """Word starts in seconds -> the nearest codes, uint16: the first is 0, none is smaller than the
+    one before it, and all lie inside the utterance."""
     codes_per_s = SAMPLE_RATE_HZ / SAMPLES_PER_CODE
     nearest = np.floor(np.asarray(word_starts_s) * codes_per_s + 0.5).astype(np.int64)
     nearest[:1] = 0
@@ -51,7 +51,7 @@ def batches_of(lengths: list[int], max_samples: int) -> Iterator[list[int]]:
 
 @torch.inference_mode()
 def encode(fsq: NanoFsq, pcm: list[np.ndarray], device: torch.device) -> list[np.ndarray]:
-    """int16 waves -> uint16 codes of each; a wave is filled up with silence to whole codes."""
+    """int16 waves -> uint16 codes of each; silence fills a wave up to whole codes."""
     codes: list[np.ndarray] = [np.empty(0, np.uint16)] * len(pcm)
     counts = [-(-len(wave) // SAMPLES_PER_CODE) for wave in pcm]
     for batch in batches_of([count * SAMPLES_PER_CODE for count in counts], MAX_SAMPLES):

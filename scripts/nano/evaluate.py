@@ -3,9 +3,9 @@ fixed seeds.
 
     python -m scripts.nano.evaluate [--checkpoint assets/nano] [--teacher] [--out FILE]
 
-Prints words misheard, sound and memory as JSON. With --teacher it is judged as well, and what
-vocoder and codec leave of its speech; that needs hibari-tts. Its speed is what `scripts.bench load`
-measures.
+Prints misheard words, the quality of the sound, and memory as JSON. --teacher judges the teacher as
+well, and its speech after vocoder and codec; that needs hibari-tts. The speed is measured by
+`scripts.bench load`.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from scripts.sentences import EVERYDAY, HARVARD
 PORT = 7993
 SEED = 1
 SUFFIXES = {ADA: "", BEN: f"_{BEN}"}
-"""Of the figures of each voice."""
+"""What the names of each voice's figures end with."""
 
 
 def misheard(
     recogniser: Recogniser, texts: Sequence[str], waves: Sequence[np.ndarray], rate_hz: int
 ) -> float:
-    """Wrong words of all texts in percent."""
+    """The share of misheard words in all texts, in percent."""
     wrong = num_words = 0
     for text, wave in zip(texts, waves, strict=True):
         heard = recogniser.transcribe(wave, rate_hz)
@@ -72,7 +72,7 @@ def reply_figures(
 def copy_figures(
     config: EngineConfig, recogniser: Recogniser, judges: SoundJudges
 ) -> dict[str, object]:
-    """The teacher, what the vocoder makes of its mels, and of its mels after the codec."""
+    """Figures of the teacher, of its mels through the vocoder, and of these after the codec."""
     from scripts.nano.speech.teacher_voice import teacher
 
     figures: dict[str, object] = {}
@@ -98,7 +98,7 @@ def copy_figures(
 
 
 def vocoded(mels: Sequence[torch.Tensor], config: EngineConfig) -> list[np.ndarray]:
-    """Mels [num_mels, frames] through the vocoder of a checkpoint"""
+    """Mels [num_mels, frames] -> their sound by the vocoder of a checkpoint."""
     device, waves = torch.device("cpu"), []
     folder = pick_folder(config.checkpoint / "vocoder", config.vocoder, device)
     vocoder = make_vocoder(folder, device, (MOSS_MEL.hop_size,), 1)

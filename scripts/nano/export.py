@@ -27,11 +27,11 @@ from scripts.command import run_command
 from scripts.nano.stage import stage_parser
 
 SETTINGS = ("README.md", "generation_config.json", "processor_config.json")
-"""Of the shipped folder, written by hand; only the code of silence follows from the codec."""
+"""Files of assets/nano that were written by hand, but for the code of silence, the codec's."""
 
 
 def export_language_model(source: Path, out: Path) -> None:
-    """config.json, tokenizer.json and model.safetensors of DIR/lm."""
+    """Write config.json, tokenizer.json and model.safetensors, from DIR/lm."""
     config = ModelConfig.from_file(source / "config.json")
     tensors = {
         name: tensor.float()
@@ -44,7 +44,7 @@ def export_language_model(source: Path, out: Path) -> None:
 
 
 def export(args: argparse.Namespace) -> int:
-    """Write the folder anew; -> its size in bytes."""
+    """Write the folder anew; returns its size in bytes."""
     out: Path = args.out
     for part in ("lm", "codec", *(f"vocoder/{kind}" for kind in KINDS)):
         if not (args.work / part / "config.json").is_file():
@@ -75,7 +75,7 @@ def export(args: argparse.Namespace) -> int:
 
 @torch.inference_mode()
 def silent_code(codec: Path) -> int:
-    """The code that digital silence has."""
+    """The code that the codec gives to digital silence."""
     fsq = load_fsq(codec)
     mel = log_mel(torch.zeros(fsq.config.mel.sample_rate_hz), fsq.config.mel)
     codes = fsq.codes_of_mel(mel[None])[0]

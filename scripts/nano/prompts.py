@@ -44,9 +44,9 @@ SHARES = {
     "homographs": 0.05,
 }
 SECOND_TAKE_SHARE = 0.5
-"""So many of the texts are spoken by both voices."""
+"""The share of the texts that both voices speak."""
 STEADY_SHARE = 0.5
-"""So many takes are spoken at about the usual rate, the others at any."""
+"""The share of takes at about the usual rate; the others are spoken at any."""
 
 
 def normal(text: str) -> str:
@@ -54,7 +54,7 @@ def normal(text: str) -> str:
 
 
 class Judged:
-    """The evaluation sentences, as runs of words that no training text may share."""
+    """Keeps evaluation sentences out of the training texts: these may share no run of words."""
 
     RUN = 5
 
@@ -73,7 +73,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Line:
-    """A text to read; the teacher says `voiced`, which has the same words."""
+    """A text to read, and `voiced`, the same words as the teacher needs them written."""
 
     spoken: str
     voiced: str
@@ -81,7 +81,7 @@ class Line:
 
 
 def _vary(text: str, forced: dict[int, str], rng: random.Random) -> Line:
-    """Now and then as people type: without the last mark, or without capitals, or both."""
+    """The text, now and then as people type: without the last mark, without capitals, or both."""
     draw, typed = rng.random(), text
     if draw < 0.08:
         typed = text.rstrip(".?!") or text
@@ -127,7 +127,7 @@ def read_rows(
 
 
 def _joined(lines: list[Line], rng: random.Random) -> Iterator[Line]:
-    """Some neighbours as one text of two or three sentences."""
+    """Join some neighbouring sentences into texts of two or three."""
     position = 0
     while position < len(lines):
         count = rng.choices((1, 2, 3), (0.74, 0.17, 0.09))[0]
@@ -183,7 +183,7 @@ def main() -> None:
 def _write_prompts(
     path: Path, rows: list[tuple[str, Line]], rng: random.Random, judged: Judged
 ) -> None:
-    """Rows of (source, line), and how much of every source there is."""
+    """Write rows of (source, line), and print how much there is of every source."""
     counted: Counter[str] = Counter()
     with gzip.open(path, "wt", encoding="utf-8", compresslevel=9) as out:
         for index, (source, line) in enumerate(rows):

@@ -13,14 +13,14 @@ from scripts.command import make_parser
 
 
 def stage_parser(name: str, description: str | None) -> argparse.ArgumentParser:
-    """A parser with the work folder, which every stage has."""
+    """A parser with the option --work, which every stage has."""
     parser = make_parser(f"nano.{name}", description)
     parser.add_argument("--work", type=Path, required=True, help="work folder of all stages")
     return parser
 
 
 def begin_training(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, torch.device]:
-    """The arguments of a stage that trains, from its seed on, and the device."""
+    """Read the options of a stage that trains, set its seed, and choose the device."""
     parser.add_argument("--seed", type=int, default=0, help="of first weights and batches")
     parser.add_argument(
         "--device", default="auto", help="cpu, cuda or cuda:N; auto is a GPU, where there is one"

@@ -3,8 +3,8 @@
     python -m scripts.nano.teacher --work WORK [--processes N]
 
 The teacher is hibari-tts, voice heart; the second voice is made of it (`speech/second_voice.py`).
-Some of its speech is kept in its parts, too, for the vocoders: speech/00000.npz and so on hold
-int16 "voiced" and "rest", int16 "phase" (65,536 a period) and float32 "f0" at 80 Hz.
+For the vocoders some of its speech is also kept in parts: speech/00000.npz and so on hold int16
+"voiced" and "rest", int16 "phase" (65,536 a period) and float32 "f0" at 80 Hz.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from scripts.nano.tokenizer import read_prompts
 
 PROMPTS_PER_SHARD = 96
 UNIT = 2400
-"""Samples of the parts in which everything counts: 8 values of F0, 5 mel frames."""
+"""Samples of a unit of the parts, in which 8 values of F0 and 5 mel frames come out whole."""
 SILENCE = 0.004
 
 
 def _make_shard(task: tuple[Path, int, list[dict[str, Any]]]) -> tuple[Counter[str], Counter[str]]:
-    """Write one shard; -> utterances, their samples and those in parts, and why prompts were left
-    out"""
+    """Write one shard; returns how many utterances it has, their samples and those kept in parts,
+    and how often each reason left a prompt out."""
     folder, number, prompts = task
     utterances, parts, left_out = [], [], Counter[str]()
     for prompt in prompts:
@@ -59,7 +59,7 @@ def _make_shard(task: tuple[Path, int, list[dict[str, Any]]]) -> tuple[Counter[s
 
 
 def trimmed(sound: Sound) -> dict[str, np.ndarray]:
-    """Whole units around the sound, in the types of the files"""
+    """The sound in whole units without the silence around, in the types of the files."""
     loud = np.flatnonzero(np.abs(sound.voiced + sound.rest) > SILENCE)
     bounds = (loud[0], loud[-1]) if len(loud) else (0, 0)
     first, end = max(0, bounds[0] // UNIT - 1), min(len(sound.rest) // UNIT, bounds[1] // UNIT + 2)

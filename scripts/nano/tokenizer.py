@@ -31,13 +31,13 @@ IM_START, IM_END, TEXT_PAD, SOSP, MODALITY_PAD, READ, _ = SPECIALS = (
     "<read>",
     "<chat>",
 )
-"""The last one begins no prompt any more, and keeps its place among the ids."""
+"""The last one is not used any more; it only keeps the other ids in their places."""
 ROLE_REPEATS = 5000  # makes one piece of each role name
 MAX_TAKES = 4
 
 
 def read_prompts(work: Path) -> Iterator[dict[str, Any]]:
-    """The rows of prompts.jsonl.gz, one for every take, with its own id, voice and speed."""
+    """The rows of prompts.jsonl.gz, split into one for every take, with its id, voice and speed."""
     path = work / "prompts.jsonl.gz"
     if not path.exists():
         raise CheckpointError(f"{path} is missing: run python -m scripts.nano.prompts first.")

@@ -2,7 +2,7 @@
 
     python -m scripts.nano.train_codec --work WORK
 
-First the whole codec, then the decoder alone: what turns sound into codes stays as it is.
+It trains first the whole codec, then the decoder alone, so that the codes of sound stay the same.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from scripts.nano.stage import begin_training, one_cycle, set_rate, stage_parser
 
 PHONEMES, PHONEME_WEIGHT = 178, 0.1
 HEARD_FROM, HEARD_WIDTH, UNHEARD_WEIGHT = -7.0, 0.7, 0.3
-"""Log-mel below which a band is hardly heard: errors there count less, so that codes are not spent
-on silence."""
+"""Below this log-mel a band is hardly heard: errors there count less, down to this weight, so that
+codes are not spent on silence."""
 REPORT_EVERY_STEPS = 1000
 CHUNK_FRAMES = 500
 
 
 class Phase(NamedTuple):
-    """Crops of a step, and the highest learning rate."""
+    """A phase of the training: crops of each step, and the highest learning rate."""
 
     batch: int
     peak_rate: float
@@ -37,8 +37,8 @@ WHOLE, DECODER = Phase(96, 1.5e-3), Phase(128, 7e-4)
 
 
 class Trainee(nn.Module):
-    """The codec with the normalisation that keeps every level in use; `folded` moves it into the
-    projection.
+    """The codec while it is trained, with a normalisation that keeps every level in use; `folded`
+    moves that into the projection.
 
     A small reader guesses the phoneme of every code from it and its neighbours: codes that tell
     phonemes apart are understood better, and easier to predict.
@@ -77,14 +77,14 @@ class Trainee(nn.Module):
         return self
 
     def freeze(self) -> None:
-        """Keep what turns sound into codes as it is: from now on the decoder alone is trained."""
+        """Fix what turns sound into codes: from now on only the decoder is trained."""
         self.frozen = True
         self.train()
         self.fsq.encoder.requires_grad_(False)
         self.reader.requires_grad_(False)
 
     def folded(self) -> NanoFsq:
-        """A copy whose encoder gives normalised points by itself."""
+        """A copy for export, with the normalisation as part of its encoder's projection."""
         fsq = NanoFsq(self.fsq.config)
         fsq.load_state_dict(self.fsq.state_dict())
         assert self.norm.running_mean is not None and self.norm.running_var is not None
@@ -99,7 +99,7 @@ class Trainee(nn.Module):
 def mel_crops(
     stream: SpeechStream, frames: int, batch: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Random crops: float32 [batch, num_mels, frames], and the phonemes of their codes"""
+    """Random crops: mels float32 [batch, num_mels, frames], and the phonemes of their codes."""
     per_code = FsqConfig().frames_per_code
     choices = (stream.num_frames - frames) // per_code + 1
     if choices < 1:
@@ -117,7 +117,7 @@ def train(
     crops: Callable[[int], tuple[Tensor, Tensor]],
     held: SpeechStream,
 ) -> None:
-    """`crops(batch)` are new ones for every step."""
+    """Train one phase; `crops(batch)` makes new ones for every step."""
     device = next(trainee.parameters()).device
     on_gpu, began = device.type == "cuda", time.monotonic()
     run = torch.compile(trainee, dynamic=False) if on_gpu else trainee
@@ -142,7 +142,7 @@ def train(
 
 @torch.inference_mode()
 def held_l1(fsq: NanoFsq, held: SpeechStream) -> float:
-    """Mean absolute error of the log-mel in nats, of the network as it is exported"""
+    """Mean absolute error of the log-mel in nats on held-out speech, by the network as exported."""
     device = held.mel.device
     fsq = fsq.to(device).eval()
     errors = [
@@ -153,7 +153,7 @@ def held_l1(fsq: NanoFsq, held: SpeechStream) -> float:
 
 
 def chunks(stream: SpeechStream) -> Iterator[Tensor]:
-    """float32 [batch, num_mels, frames] over the stream, a short rest left out"""
+    """The stream in batches float32 [batch, num_mels, frames]; a short rest is left out."""
     per_code = FsqConfig().frames_per_code
     frames = min(CHUNK_FRAMES, stream.num_frames // per_code * per_code)
     for part in stream.mel.split(16 * frames):

@@ -28,13 +28,13 @@ from scripts.nano.stage import begin_training, one_cycle, set_rate, stage_parser
 
 PEAK_RATE, WEIGHT_DECAY, DROPOUT, EMA_DECAY = 1.2e-3, 0.1, 0.1, 0.999
 TEXT_WEIGHT = 0.8
-"""Of the text's loss beside that of the codes."""
+"""The weight of the text's loss, where that of the codes is 1."""
 REPORT_EVERY_STEPS = 200
 HELD_BATCHES = 8
 
 
 def cell_attention(shape: Shape, dtype: torch.dtype):
-    """`Attend` over a flat batch: causal attention inside each cell."""
+    """An `Attend` for a flat batch, with causal attention inside each of its cells."""
 
     sizes = [width * count for width, count in zip(WIDTHS, shape.cells)]
 
@@ -52,7 +52,7 @@ def cell_attention(shape: Shape, dtype: torch.dtype):
 
 
 def with_dropout(model: MossSpeech, rate: float) -> MossSpeech:
-    """Dropout on embeddings and on what each layer adds; the serving network stays without it."""
+    """Add dropout to embeddings and to what each layer adds; the served network has none."""
 
     def drop(module: nn.Module, args: object, out: Tensor) -> Tensor:
         return F.dropout(out, rate, module.training)
@@ -151,7 +151,7 @@ class Trainer:
 
 
 def export_folder(trainer: Trainer, work: Path) -> Path:
-    """The averaged weights as a checkpoint's language model."""
+    """Write the averaged weights as the language model of a checkpoint."""
     folder = work / "lm"
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(NANO_CONFIG, indent=2) + "\n")

@@ -4,9 +4,9 @@
     python -m scripts.nano.train_vocoder bigvgan --work WORK
     python -m scripts.nano.train_vocoder source_filter --work WORK --start FOLDER --rate 2.5e-4
 
-Reads speech/ in its parts and codec/, whose mels some of the crops have; writes
-vocoder/source_filter/ or vocoder/bigvgan/, as they stand in a checkpoint. With --start a vocoder
-goes on from its weights, against critics from the first step.
+Reads the speech in parts from speech/, and codec/, as some crops have the mels that come out of it;
+writes vocoder/source_filter/ or vocoder/bigvgan/ as a checkpoint has them. With --start it goes on
+from the weights of that folder, against critics from the first step.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ BETAS, DECAY, MAX_GRADIENT, EMA_DECAY = (0.8, 0.99), 0.01, 100.0, 0.999
 MEL_WEIGHT, PART_WEIGHT, FREE_MEL_WEIGHT, FEATURE_WEIGHT, F0_WEIGHT = 45.0, 20.0, 40.0, 2.0, 10.0
 FIGURES = ("mel", "STFT", "parts", "pitch", "adversarial", "critics")
 WITHOUT_CRITICS = 0.12
-"""Share of the steps."""
+"""The share of the steps that is trained on spectral distances alone."""
 RISE_STEPS, FINAL_RATE = 200, 0.04
 REPORT_EVERY_STEPS = 1000
 WARM_UPS = 3
 GAIN = 2.0
-"""Makes replies about as loud as -20 LUFS: the teacher speaks at -26.6."""
+"""So that replies have about -20 LUFS: the teacher speaks at -26.6."""
 
 
 @dataclass(frozen=True)
@@ -99,14 +99,14 @@ class Trainer:
         ]
 
     def reconstruct(self, crops: Crops) -> list[Tensor]:
-        """A step on spectral losses alone; -> figures"""
+        """One step on spectral losses alone; returns its figures."""
         voiced, free = self._generate(crops)
         loss, figures = self._distances(crops, voiced, free)
         self._update(0, loss + FREE_MEL_WEIGHT * mel_distance(free, crops.rest, MOSS_MEL))
         return figures
 
     def compete(self, crops: Crops) -> list[Tensor]:
-        """A step of the critics, then one of the generator against them; -> figures"""
+        """One step of the critics, then one of the generator against them; returns its figures."""
         voiced, free = self._generate(crops)
         real, fake = crops.voiced + crops.rest, voiced + free
         self.critics.requires_grad_(True)
@@ -128,7 +128,7 @@ class Trainer:
         return self.generator.parts(crops.mel, crops.source, *self.kind.context)  # type: ignore[operator]
 
     def _distances(self, crops: Crops, voiced: Tensor, free: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The losses of both stages and their figures: mel, STFT, parts and pitch"""
+        """The loss that both stages have, and its figures: mel, STFT, parts and pitch."""
         real, fake = crops.voiced + crops.rest, voiced + free
         mel, stft = mel_distance(fake, real, MOSS_MEL), stft_distance(fake, real)
         parts, pitch = part_distance(voiced, crops.voiced), self._pitch_loss(crops)
@@ -160,8 +160,8 @@ class Trainer:
 
 
 def recorded(step: Callable[[], list[Tensor]], device: torch.device) -> Callable[[], list[Tensor]]:
-    """The step as one CUDA graph, as its thousands of launches take longer than their work; on a
-    CPU as it is."""
+    """The step, on a GPU recorded as one CUDA graph, because its thousands of launches take longer
+    than the work itself."""
     if device.type != "cuda":
         return step
     stream = torch.cuda.Stream()
@@ -182,8 +182,8 @@ def recorded(step: Callable[[], list[Tensor]], device: torch.device) -> Callable
 
 
 def rate_at(step: int, steps: int, alone: int, peak: float) -> float:
-    """Twice the peak for the first `alone` steps, without critics; with them a cosine from the peak
-    down to FINAL_RATE of it; a short rise at the start."""
+    """The learning rate: twice the peak for the first `alone` steps, which have no critics, then a
+    cosine from the peak down to FINAL_RATE of it; a short rise at the start."""
     rise = min(1.0, (step + 1) / RISE_STEPS)
     if step < alone:
         return rise * 2 * peak

@@ -25,8 +25,8 @@ IGNORE = -100
 
 
 class Batch(NamedTuple):
-    """rows: [N, 2]; *_at: rows that predict *_target (IGNORE beyond the used part); int32. Shapes
-    are fixed in a run."""
+    """`rows` are [N, 2]; the rows at `*_at` predict `*_target`, which is IGNORE beyond the used
+    part. All int32, and of fixed shapes."""
 
     rows: np.ndarray
     text_at: np.ndarray
@@ -37,7 +37,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """Cells of each width in a batch, and the fixed numbers of predicted rows."""
+    """How many cells of each width a batch has, and the fixed numbers of predicted rows."""
 
     cells: tuple[int, ...]
     text_targets: int
@@ -53,7 +53,7 @@ def _cell_of(length: int) -> int | None:
 
 
 def shape_of(corpus: Corpus, target_rows: int, seed: int) -> Shape:
-    """Cells in proportion to the lengths there are, about `target_rows` in all."""
+    """A shape of about `target_rows` rows, with cells in proportion to the given lengths."""
     rng = random.Random(seed)
     sample = list(islice(corpus.sequences(rng, (0, 1), dropout=True), 2000))
     widths = [_cell_of(len(s.rows)) for s in sample]
@@ -122,7 +122,7 @@ def batches(
 
 
 def _filled(waiting: list[deque[LaidOut]], shape: Shape) -> list[list[LaidOut]]:
-    """Take sequences for every cell; a cell without one of its own width gets a shorter one."""
+    """Choose a sequence for every cell: one of its width or, if there is none, a shorter one."""
     taken: list[list[LaidOut]] = [[] for _ in shape.cells]
     for k, count in enumerate(shape.cells):
         while len(taken[k]) < count and waiting[k]:
@@ -135,7 +135,7 @@ def _filled(waiting: list[deque[LaidOut]], shape: Shape) -> list[list[LaidOut]]:
 
 
 class EndlessBatches(IterableDataset[Batch]):
-    """Batches without end; every worker process takes its share of the texts."""
+    """A data set of batches without end; every worker process takes its share of the texts."""
 
     def __init__(self, corpus: Corpus, shape: Shape, seed: int):
         self.corpus, self.shape, self.seed = corpus, shape, seed

@@ -26,17 +26,17 @@ from scripts.nano.tokenizer import IM_END, IM_START, READ, load_tokenizer, read_
 NANO_CONFIG: dict[str, object] = json.loads(
     (NANO_CHECKPOINT / "config.json").read_text(encoding="utf-8")
 )
-"""The network's sizes and ids."""
+"""The sizes and ids of the shipped network, which is trained again."""
 NO_TARGET, TEXT_TARGET, AUDIO_TARGET = 0, 1, 2
 KEPT_CODES = 2
 _CHUNK_WORDS = ((1, 2), (2, 3), (2, 5))
 _MIN_FIRST_LETTERS = 4
 _BREAK_MARKS = (".", ",", "?", "!", ";", ":")
 VARIANTS, DROPOUT = 8, 0.1
-"""Ways in which every word is cut into pieces, and how many merges are left out for them."""
+"""How many random ways of cutting a word into pieces there are, and their rate of BPE dropout."""
 DRILL_SHARE = 0.15
-"""After so many of the texts comes a drill: words and phrases that stand twice or more, to
-be copied."""
+"""The share of texts after which comes a drill: words and phrases that occur twice or more, to be
+copied."""
 MAX_DRILL_WORDS = 45
 _DIGITS = "zero one two three four five six seven eight nine".split()
 USED_SPECIALS = (IM_START, IM_END, READ, *VOICE_TOKENS.values(), *RATE_TOKENS)
@@ -58,7 +58,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class LaidOut:
-    """rows: int16 [n, 2]; target: int8 [n], which head learns to predict row i + 1 from row i."""
+    """`rows` int16 [n, 2]; `target` int8 [n]: which head learns to predict row i + 1 from row i."""
 
     rows: np.ndarray
     target: np.ndarray
@@ -67,11 +67,10 @@ class LaidOut:
 def cut_chunks(
     words: Sequence[str], word_starts: Sequence[int], num_codes: int, rng: random.Random
 ) -> list[Chunk]:
-    """Random chunks: short ones first; ends at a mark where one is in reach; every chunk has at
-    least one code.
+    """Cut an utterance at random into chunks, short ones first, at a punctuation mark where one is
+    in reach; every chunk has at least one code.
 
-    words: the utterance's words with their punctuation; word_starts: in codes, not falling, the
-    first 0.
+    `words` have their punctuation; `word_starts` are in codes, never decreasing, from 0 on.
     """
     assert len(words) == len(word_starts) > 0 and num_codes > 0
     chunks: list[Chunk] = []
@@ -137,7 +136,7 @@ def lay_out(
 
 
 class PieceTable:
-    """Text ids of every distinct word: canonical, and several draws with BPE dropout."""
+    """Text ids of every distinct word: its usual pieces, and several draws with BPE dropout."""
 
     def __init__(self, tokenizer: Tokenizer, texts: list[str], variants: int):
         self.index: dict[str, int] = {}
@@ -153,7 +152,7 @@ class PieceTable:
         tokenizer.model.dropout = None
 
     def words(self, text: str, rng: random.Random | None) -> list[list[int]]:
-        """Ids of each word of the text; `rng` None gives the canonical pieces."""
+        """Text ids of each word of a text, drawn by `rng`, or without one the usual pieces."""
         draws, index = self.draws, self.index
         if rng is None:
             return [draws[0][index[piece]] for piece in _spaced(text)]
@@ -167,8 +166,7 @@ def _spaced(text: str) -> list[str]:
 
 
 Take = tuple[np.ndarray, list[int], str, str]
-"""The codes of an utterance, the starts of its words in codes, its voice, and the token of its
-rate."""
+"""(codes of an utterance, starts of its words in codes, name of its voice, token of its rate)."""
 
 
 class Corpus:
@@ -193,7 +191,7 @@ class Corpus:
         self.plain = {name: tokenizer.encode(name).ids for name in names}
 
     def _read_codes(self, path: Path, prompts: dict[int, tuple[str, str, str]]) -> None:
-        """Takes of the texts."""
+        """The takes of each text, from codes.npz."""
         self.reads: list[tuple[str, Take]] = []
         with np.load(path) as data:
             ids, offsets, codes = data["ids"], data["code_offsets"].tolist(), data["codes"]
@@ -222,8 +220,8 @@ class Corpus:
         return self._lay_out(words, text, take, rng)
 
     def drill_sequence(self, index: int, rng: random.Random) -> LaidOut:
-        """A text with some of it repeated, or with digits, as text alone; its few codes are another
-        text's."""
+        """A drill: a text with repetitions or digits that teaches the text head alone; its few
+        codes are those of another text."""
         text, (codes, _, *how) = self.reads[index]
         first, *others = text.split()
         others += rng.choice(self.reads)[0].split()[1:]

@@ -1,4 +1,4 @@
-"""A second voice made of the teacher's: deeper, and of a longer vocal tract. Pure; numpy and scipy.
+"""A second voice, made of the teacher's: deeper, and of a longer vocal tract.
 
 The teacher's pitch pulses are known, so its sound is cut into grains of two periods around them,
 and the grains are laid out again at the periods of the lower voice (PSOLA). The teacher speaks
@@ -17,18 +17,18 @@ from scipy.signal import resample_poly
 from scripts.nano.speech.shards import SAMPLE_RATE_HZ
 
 FRAME_SAMPLES = 300
-"""The teacher's F0 comes at 80 Hz."""
+"""Samples for each value of the teacher's F0, which comes at 80 Hz."""
 VOICED_HZ = 40.0
 TRACT_PERCENT = 84
 TRACT = TRACT_PERCENT / 100
 PITCH = 0.61
 RANGE = 0.9
-"""The second voice's melody spans so much of the first one's, in octaves."""
+"""How much of the first voice's melody, in octaves, the second one's spans."""
 CENTRE_HZ = 200.0
 GAIN = 1.2
-"""As loud as the first voice."""
+"""Makes it as loud as the first voice."""
 HASTE = 1.06
-"""The teacher rounds durations up where it speaks fast."""
+"""Makes up for the teacher rounding durations up when it speaks fast."""
 MIN_PULSES = 4
 
 
@@ -43,12 +43,12 @@ class Converted:
 
 
 def teacher_speed(speed: float) -> float:
-    """What the teacher has to be asked for, so that the second voice speaks at `speed`."""
+    """The speed to ask of the teacher so that the second voice speaks at `speed`."""
     return speed * HASTE / TRACT
 
 
 def lower_hz(f0_hz: np.ndarray) -> np.ndarray:
-    """F0 of the first voice -> of the second."""
+    """F0 of the first voice -> F0 of the second."""
     return PITCH * CENTRE_HZ * (np.maximum(f0_hz, VOICED_HZ) / CENTRE_HZ) ** RANGE
 
 

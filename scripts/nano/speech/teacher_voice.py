@@ -1,9 +1,9 @@
 """The teacher: hibari-tts with word times, its sound in parts, and the second voice made of it.
 
-hibari's network rounds a duration for every phoneme, in units of 25 ms. That tensor is an inner one
-of the ONNX file, and is made an output by appending a few bytes to it; word starts follow from it
-without any alignment. The network makes a voice as filtered pulses plus a rest, which are kept
-apart here, with F0 and the phase of the pulses.
+Inside hibari's network there is a duration for every phoneme, in units of 25 ms. A few bytes that
+are appended to the ONNX file make that tensor an output, so that word starts are known without any
+alignment. The network makes a voice of filtered pulses plus a rest, which are kept apart here, with
+F0 and the phase of the pulses.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ between two."""
 
 
 class UnusablePromptError(Exception):
-    """The teacher cannot say this prompt with known word times; the message is the reason that is
-    counted."""
+    """The teacher cannot say this prompt with known word times; prompts that are left out are
+    counted by the message."""
 
 
 def with_output(model: bytes, tensor: str) -> bytes:
@@ -69,9 +69,9 @@ def corrections() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Sound:
-    """A sentence: voiced and rest add up to its wave, float32 [samples]; f0_hz float32
-    [frames], 0 where unvoiced; phase [samples], in periods; durations [1 + phonemes + 1] in units
-    of 25 ms, the first and last being silence."""
+    """A sentence. `voiced` and `rest`, float32 [samples], add up to its wave; `f0_hz`, float32
+    [frames], is 0 where unvoiced; `phase` [samples] counts periods; `durations` [1 + phonemes + 1]
+    are in units of 25 ms, the first and the last one silence."""
 
     voiced: np.ndarray
     rest: np.ndarray
@@ -81,8 +81,8 @@ class Sound:
 
 
 class Said(NamedTuple):
-    """A prompt: int16 [samples] of its sentences without the silence around them, a start in
-    seconds for each item of text.split(), the phonemes of codes; and the sentences themselves."""
+    """A prompt: `pcm`, int16 [samples], of its sentences without the silence around them, the start
+    of each item of text.split(), the phoneme of each code, and the sentences one by one."""
 
     pcm: np.ndarray
     word_starts_s: tuple[float, ...]
@@ -92,7 +92,7 @@ class Said(NamedTuple):
 
 @cache
 def teacher() -> Teacher:
-    """That of this process."""
+    """The teacher of this process, made at the first call."""
     return Teacher()
 
 
@@ -121,10 +121,10 @@ class Teacher:
         )
 
     def pieces(self, sentence: str, forced: dict[int, str]) -> list[tuple[str, bool]]:
-        """Phonemes of the sentence piece by piece, each with whether it ends a written word.
+        """(phonemes, whether a written word ends there) for each piece of the sentence.
 
-        `forced` are phonemes of words by their place in the sentence, where the teacher's own would
-        be another sense.
+        `forced` are phonemes of words by their place in the sentence, for words that the teacher
+        would read in another sense.
         """
         g2p = self._hibari.g2p
         tokens = g2p.tokenize(sentence.replace("’", "'"))
@@ -145,7 +145,7 @@ class Teacher:
         return [(token.phonemes or "", bool(token.whitespace)) for token in tokens]
 
     def sentences(self, row: dict[str, Any]) -> Iterator[SpokenWords]:
-        """Of a row of prompts. Raises UnusablePromptError."""
+        """The sentences of a row of prompts, not yet as sound. Raises UnusablePromptError."""
         forced, first = {int(place): said for place, said in row.get("forced", {}).items()}, 0
         for sentence in self._hibari.split_sentences(row.get("voiced", row["spoken"])):
             here = {place - first: said for place, said in forced.items() if place >= first}
@@ -177,7 +177,7 @@ class Teacher:
         return Sound(waves[0], waves[1], f0, phase, durations)
 
     def say(self, row: dict[str, Any], seed: int) -> Said:
-        """A row of prompts. Raises UnusablePromptError."""
+        """Say a row of prompts. Raises UnusablePromptError."""
         rng = np.random.default_rng(seed)
         sounds: list[Sound] = []
         waves: list[np.ndarray] = []
@@ -214,8 +214,8 @@ class SpokenWords:
 
 
 def join_words(pieces: list[tuple[str, bool]], known: frozenset[str]) -> SpokenWords:
-    """(phonemes, is the last piece of its written word) of every piece -> the words' places in the
-    joined string.
+    """Join pieces, (phonemes, whether a written word ends there), and find where each word begins
+    in the joined string.
 
     Characters outside `known` are left out, as the teacher leaves them out. A word begins at its
     first phoneme that is no punctuation; one that has none begins where its punctuation does.

@@ -32,7 +32,7 @@ SLOTS |= {
     for name, options in (line.split(": ", 1) for line in TABLES["slots"])
 }
 NUMBERS = {name: (low, high) for name, low, high in map(str.split, TABLES["numbers"])}
-"""Ranges, as long as their first number."""
+"""Ranges of numbers; zeros fill a number up to as many digits as the lower end has."""
 IRREGULAR = {
     base: tuple(forms) for base, *forms in (line.split() for line in TABLES["irregular verbs"])
 }
@@ -122,7 +122,7 @@ class Grammar:
 
 
 def figures(rng: random.Random) -> dict[str, Callable[[], str]]:
-    """Numbers that are not even in a range."""
+    """Slots of numbers that are not drawn evenly from one of these ranges."""
 
     def digits() -> str:
         drawn = [digit for _ in range(rng.randint(2, 4)) for digit in [rng.randint(0, 9)] * 2]

@@ -29,7 +29,7 @@ def read_tables(name: str) -> dict[str, list[str]]:
 
 _TABLES = read_tables("packages")
 KINDS = dict(line.split() for line in _TABLES["kinds"])
-"""WordNet's files of nouns -> what they name."""
+"""The names of WordNet's files of nouns -> the kind that these name."""
 _WORDS, _ENDINGS = (
     "|".join(" ".join(_TABLES[name]).split()) for name in ("coarse", "endings of coarse words")
 )
@@ -117,14 +117,14 @@ def scowl_names(root: Path, largest: int) -> list[str]:
 
 
 def _words_of(paths: Iterable[Path]) -> list[str]:
-    """Plain words of the lists that there are, each once, in order."""
+    """The plain words of those lists that exist, each once, in their order."""
     texts = (path.read_text(encoding="latin-1") for path in paths if path.exists())
     words = (word for text in texts for word in text.split())
     return list(dict.fromkeys(word for word in words if word.isascii() and word.isalpha()))
 
 
 def bible_verses(root: Path) -> list[str]:
-    """31,102 verses through the package's own reader."""
+    """All 31,102 verses, as the package's own reader gives them."""
     program, data = package_file(root, "bin/bible"), package_file(root, "lib/bible.data")
     done = subprocess.run(
         [program, "-l0", "-p", data.parent, "ge1:1-re22:21"],

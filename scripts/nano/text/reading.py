@@ -28,12 +28,12 @@ from scripts.nano.text.packages import (
 TABLES = read_tables("reading")
 ACRONYMS = " ".join(TABLES["acronyms"]).split()
 _DOUBTFUL = re.compile(r"\b(?:bow|bows|bass|lead|sow|sows|wound)\b", re.I)
-"""Homographs that the teacher's own step gets wrong too often: only the text of `homographs` has
-them."""
+"""Homographs that the teacher reads wrongly too often: only texts of `homographs`, where their
+phonemes are given, may have them."""
 
 
 class Homographs:
-    """Endless random sentences: (text, {place of the word: phonemes})."""
+    """Makes random sentences with homographs: (text, {place of a word: its phonemes})."""
 
     def __init__(self, expand: Callable[[str], str], rng: random.Random):
         self.expand, self.rng = expand, rng
@@ -50,7 +50,7 @@ class Homographs:
         return text[0].upper() + text[1:], {place: said}
 
     def sentence(self) -> tuple[str, dict[int, str]]:
-        """One frame, sometimes with another, often of the same word in its other sense."""
+        """One frame, or two in a sentence, then often of the same word in both its senses."""
         sense = self.rng.choice(self.senses)
         text, forced = self._frame(sense)
         clause = self.rng.choice(TABLES["clauses"])
@@ -68,7 +68,7 @@ class Homographs:
 
 
 def letter_slots(rng: random.Random, names: list[str]) -> dict[str, Callable[[], str]]:
-    """What frames of letters hold besides the slots of the grammar."""
+    """Slots for sentences with letters, besides those of the grammar."""
 
     def letters(low: int, high: int) -> str:
         return " ".join(rng.choices(string.ascii_uppercase, k=rng.randint(low, high)))
@@ -133,7 +133,7 @@ def _verses(sources: Path, rng: random.Random) -> Iterator[str]:
 
 
 def _carried(words: list[str], carriers: list[str], rng: random.Random) -> Iterator[str]:
-    """Every word once a round, in random company, endlessly."""
+    """Endless sentences with groups of words; every word occurs once in each round."""
     while True:
         pool = words[:]
         rng.shuffle(pool)
@@ -149,12 +149,12 @@ def _plain(texts: Iterator[str]) -> Iterator[tuple[str, dict[int, str]]]:
 
 
 def _sure(texts: Iterator[str]) -> Iterator[tuple[str, dict[int, str]]]:
-    """Without words read wrongly."""
+    """The texts without words that the teacher reads wrongly."""
     return _plain(text for text in texts if not _DOUBTFUL.search(text))
 
 
 def _random(texts: Iterator[str], rng: random.Random) -> Iterator[tuple[str, dict[int, str]]]:
-    """Sentences of books and manuals, which come in order, in random order."""
+    """The same in random order, for sentences that come in the order of a book."""
     found = list(_sure(texts))
     rng.shuffle(found)
     return iter(found)

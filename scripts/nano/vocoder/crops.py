@@ -23,8 +23,8 @@ DECODE_FRAMES, DECODE_CONTEXT = 6000, 200
 
 
 class Crops(NamedTuple):
-    """Mel frames with context; everything else is that of the frames inside, the source with
-    SOURCE_EDGE around."""
+    """Random crops. The mel has frames of context around; all else is of the frames inside, the
+    source with SOURCE_EDGE around it."""
 
     mel: Tensor  # [batch, num_mels, left + frames + right]
     source: Tensor  # [batch, (left + frames + right) * HOP + 2 * SOURCE_EDGE]
@@ -34,7 +34,7 @@ class Crops(NamedTuple):
 
 
 class VocoderSpeech:
-    """All speech in its parts, with the mel as it is and as the codec gives it back."""
+    """The speech in parts, with its mel as it is and as it comes out of the codec."""
 
     def __init__(self, folder: Path, codec: Path, device: torch.device) -> None:
         shards = [dict(np.load(path)) for path in sorted(folder.glob("[0-9]*.npz"))]
@@ -88,7 +88,7 @@ class VocoderSpeech:
 
 @torch.inference_mode()
 def decoded_mel(codec: Path, mel: Tensor, device: torch.device) -> Tensor:
-    """float16 [frames, num_mels] -> the same after the codec"""
+    """Mel float16 [frames, num_mels] -> the mel that comes out of the codec, of the same shape."""
     fsq, decoded = load_fsq(codec, device), torch.empty_like(mel)
     for start in range(0, len(mel), DECODE_FRAMES):
         first = max(0, start - DECODE_CONTEXT)

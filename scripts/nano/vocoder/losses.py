@@ -20,10 +20,10 @@ PART_SIZES, PART_POWER = (2048, 1024, 512, 256), 0.5
 
 
 def mel_distance(fake: Tensor, real: Tensor, spec: MelSpec) -> Tensor:
-    """Mean absolute difference of log-mels in nats: of `spec` itself, and over the whole band at
-    four resolutions.
+    """Mean absolute difference of log-mels in nats: of the codec's mel `spec`, and of mels over the
+    whole band at four resolutions, which alone teach what lies above `spec.fmax_hz`.
 
-    Waves are [batch, samples]. Above `spec.fmax_hz` only the second part teaches.
+    Waves are [batch, samples].
     """
     total = (log_mel(fake, spec) - log_mel(real, spec)).abs().mean()
     for n_fft, hop, bands in RESOLUTIONS:

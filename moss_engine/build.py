@@ -41,15 +41,15 @@ CACHED_SHARE = 16
 def build_talking_service(
     config: EngineConfig, talk: TalkConfig, *, clones_voices: bool = False
 ) -> TalkingService:
-    """A service with somebody to talk to; `talk.brain` thinks of the answers. Raises as
-    `build_service` does."""
+    """A service that answers what it is told, with answers of `talk.brain` if there is one. Raises
+    as `build_service` does."""
     llm = open_brain(talk)
     below = build_service(config, talk, clones_voices=clones_voices)
     return talk_over(below, below.info, llm, config)
 
 
 def find_detector() -> Detector | None:
-    """Silero VAD, which finds where somebody speaks in a recording; None where it is not
+    """Silero VAD, which finds where somebody speaks in a recording, or None if it is not
     installed."""
     try:
         return load_detector()
@@ -60,8 +60,8 @@ def find_detector() -> Detector | None:
 def talk_over(
     below: StartableService, info: ServiceInfo, llm: Llm | None, config: EngineConfig
 ) -> TalkingService:
-    """A service that answers what is said, over `below`, whose description is `info`. Raises
-    ConfigError for a brain where the checkpoint answers by itself."""
+    """A service that answers by means of `below`, which `info` describes: words come in, a text to
+    read goes to it. Raises ConfigError for a brain if the checkpoint answers by itself."""
     info = replace(info, brain=llm.name if llm else None)
     modes = talking_modes(info)
     if llm and modes == info.modes:
@@ -75,9 +75,9 @@ def talk_over(
 
 
 def open_brain(talk: TalkConfig) -> Llm | None:
-    """The chat server that was asked for, with auto one of this machine, None where none was.
-    Raises ConfigError for an address without a model, a model without an address, an address that
-    cannot be used, and where auto finds none."""
+    """The chat server that `talk` names, with `auto` one that runs on this machine, or None if it
+    names none. Raises ConfigError for an address without a model or the other way round, for an
+    address that cannot be used, and if `auto` finds none."""
     key = os.environ.get("MOSS_BRAIN_KEY", "")
     if talk.brain == "auto":
         return Llm(find_local(talk.brain_model, key))
@@ -91,13 +91,13 @@ def open_brain(talk: TalkConfig) -> Llm | None:
 def build_service(
     config: EngineConfig, talk: TalkConfig | None = None, *, clones_voices: bool = False
 ) -> LocalService:
-    """Everything that `config` asks for, joined but not started; with `clones_voices` it makes
-    voices of recordings. With `talk` a recogniser listens where the checkpoint understands no
-    speech, or where `talk.transcribe` asks for it; without, there is not a word about one.
+    """The service that `config` describes, not started; `clones_voices` lets it make voices of
+    recordings. With `talk` it has a recogniser if the checkpoint understands no speech or if
+    `talk.transcribe` asks for one; without `talk` it has none, and nothing mentions one.
 
-    Small files are read first and weights last, so that what is missing is said at once. Raises a
-    MossError: CheckpointError or MelSpecError for files, ConfigError for options that this machine
-    cannot serve, MissingPackageError.
+    Small files are read first and weights last, so that missing files are reported at once. Raises
+    a MossError: CheckpointError or MelSpecError for files, ConfigError for options that this
+    machine cannot serve, MissingPackageError.
     """
     folder = config.checkpoint
     if not (folder / "config.json").is_file():
@@ -171,7 +171,7 @@ def describe(
     pieces: tuple[str, ...] = (),
     **more: Any,
 ) -> ServiceInfo:
-    """What a service of these parts says of itself; `more` are fields of its own."""
+    """The `ServiceInfo` of a service of these parts; `more` are further fields of it."""
     limits = ("max_text_chars", "max_speech_s", "max_sessions", "max_waiting", "kv_rows")
     return ServiceInfo(
         runtime=engine.runtime.info,
@@ -190,9 +190,9 @@ def describe(
 
 
 def settled(config: EngineConfig) -> EngineConfig:
-    """The options with the number format that auto stands for on this machine's CPU: services that
-    choose for themselves may differ, as each measures its speed. A GPU's choice is always the same
-    and stays auto."""
+    """The options with `auto` replaced by the number format to use on this machine's CPU. It is
+    chosen by measuring speed, so that several services that each choose might differ. On a GPU the
+    choice is always the same, and `auto` stays."""
     device = resolve_device(config.device)
     if config.dtype != "auto" or device.type != "cpu" or config.runtime not in ("auto", "torch"):
         return config

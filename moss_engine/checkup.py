@@ -1,6 +1,6 @@
-"""Checks of checkpoint folders from headers and configurations alone: no device, no weights.
+"""Checks of checkpoint folders by headers and configurations alone, without a device or weights.
 
-Nothing that a file holds is run: safetensors headers are JSON, torch files are read as plain
+Nothing in a file is executed: safetensors headers are JSON, and torch files are read as plain
 tensors.
 """
 
@@ -39,7 +39,7 @@ MAX_TEXT_CHARS = 4000
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at: what was found, or the sentence of what is wrong with it."""
+    """What was found in one place or, if something is wrong there, a sentence about that."""
 
     subject: str
     detail: str
@@ -47,7 +47,7 @@ class Finding:
 
 
 def check_network(folder: Path) -> Iterator[Finding]:
-    """The language model: configuration, tokenizer, and every tensor's name and shape."""
+    """Check the language model: configuration, tokenizer, and every tensor's name and shape."""
     path = folder / "config.json"
     try:
         model = ModelConfig.from_file(path)
@@ -95,7 +95,7 @@ def _describe_tokenizer(folder: Path, model: ModelConfig) -> str:
 
 
 def check_codec(folder: Path, voices: Path) -> Iterator[Finding]:
-    """Checks of the codec: the published one part by part, the built-in one by loading it."""
+    """Check the codec: the published one part by part, the built-in one by loading it."""
     if not is_moss_codec(folder) and (folder / "codec").is_dir():
         yield from _look("codec", lambda: f"built-in, {load_codec(folder).num_codes} codes")
         return
@@ -113,9 +113,8 @@ def check_codec(folder: Path, voices: Path) -> Iterator[Finding]:
 
 
 def require_codec_tensors(folder: Path) -> None:
-    """Raise CheckpointError unless a published codec holds what replies need.
-
-    Settings, names and shapes; other codecs are small enough to be checked by loading.
+    """Raise CheckpointError unless a published codec has the settings, tensor names and shapes that
+    replies need. Other codecs are small enough to be checked by loading them.
     """
     if is_moss_codec(folder):
         for check in PUBLISHED_PARTS.values():
@@ -166,7 +165,7 @@ PUBLISHED_PARTS: dict[str, Callable[[Path], str]] = {
     FLOW_CHUNK: _flow_tensors,
     HIFT: _hift_tensors,
 }
-"""What replies need of the published codec: each check says what it found."""
+"""The files of the published codec that replies need -> a check that describes what it found."""
 
 
 def _speaker(folder: Path) -> str:
@@ -194,7 +193,7 @@ def _check_voices(folder: Path, voices: Path) -> Iterator[Finding]:
 
 
 def check_together(network: Path, codec: Path) -> Iterator[Finding]:
-    """Whether network and codec have the same codes; silent if one could not be read."""
+    """Check that network and codec have equally many codes; nothing if one could not be read."""
     if not is_moss_codec(codec):
         return
     try:

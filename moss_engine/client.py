@@ -5,7 +5,7 @@
         for event in service.events("How are you?"):
             ...
 
-It waits in the caller's thread, also where that runs an event loop, as in a notebook.
+Calls block the caller's thread, which may run an event loop, as in a notebook.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Speech:
 
 
 class Client:
-    """One caller of a service, from any thread; coroutines run on an event loop in a thread of its
+    """Calls a service from any thread; the coroutines run on an event loop in a thread of their
     own. Close it after the last call."""
 
     def __init__(self, service: SpeechService):
@@ -58,7 +58,7 @@ class Client:
         self.info: ServiceInfo = self._wait(service.describe())
 
     def close(self) -> None:
-        """Every later call raises ShuttingDownError."""
+        """Stop the thread; every later call raises ShuttingDownError."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -74,7 +74,7 @@ class Client:
             future.cancel()  # where Ctrl+C ended the wait
 
     def say(self, text: str, **options: Any) -> Speech:
-        """The whole reply; `options` are those of `events`.
+        """Wait for a whole reply; `options` are those of `events`.
 
         Raises a MossError, of the class that says why, if the request is refused or fails.
         """
@@ -132,10 +132,11 @@ class Client:
 
 @contextmanager
 def open_service(**options: Any) -> Iterator[Client]:
-    """A service of this process with these options of `EngineConfig`; closed at the end.
+    """A client of a new service in this process, which ends with the `with` block; `options` are
+    fields of `EngineConfig`.
 
-    Paths may be texts. Loading takes some seconds, so open it once. Raises ConfigError for a name
-    that is no such option, and as `build_service` does.
+    Paths may be strings. Loading takes some seconds, so open it once. Raises ConfigError for a name
+    that is no option, and what `build_service` raises.
     """
     service = build_service(from_values(EngineConfig, options))
     with closing(service):

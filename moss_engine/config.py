@@ -11,7 +11,7 @@ from moss_engine.options import check_options, option
 REPO_ROOT = Path(__file__).resolve().parent.parent
 _PACKAGED = Path(__file__).resolve().parent / "assets" / "nano"
 NANO_CHECKPOINT = _PACKAGED if _PACKAGED.is_dir() else REPO_ROOT / "assets" / "nano"
-"""The built-in voice: inside the package where a wheel installed it, else that of the checkout."""
+"""The built-in voice: in the package if that was installed from a wheel, else in the checkout."""
 
 _model, _capacity, _service, _cluster, _talk = (
     partial(option, group=name) for name in ("model", "capacity", "service", "cluster", "talk")
@@ -103,7 +103,7 @@ class EngineConfig:
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """Which replicas serve, with their defaults."""
+    """The options of replicas, with their defaults."""
 
     replicas: int = _cluster(
         0,
@@ -127,7 +127,7 @@ class ClusterConfig:
 
 @dataclass(frozen=True)
 class TalkConfig:
-    """Who listens and who answers, with their defaults."""
+    """The options of recogniser and chat server, with their defaults."""
 
     recogniser: str = _talk(
         "auto",

@@ -1,5 +1,5 @@
-"""The memory of a process that serves for weeks: what glibc's `malloc` and Python's garbage
-collector are told."""
+"""Settings of glibc's `malloc` and Python's garbage collector for a process that serves for
+weeks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 
 
 def tune_malloc() -> bool:
-    """Settings of glibc for the whole process, to be made before it has many threads, against
-    memory that grows for days.
+    """Set up glibc's `malloc` so that the process does not grow for days. To be called before there
+    are many threads.
 
     Blocks of LARGE_BYTES and more go back to the system when they are freed. Otherwise glibc lets
     them into its heaps as soon as one of their size was freed, and the passing tensors of replies
@@ -35,8 +35,8 @@ def tune_malloc() -> bool:
 
 
 def freeze_gc_heap() -> None:
-    """What the process holds now is kept for good: full collections of Python's garbage pass it by,
-    so that their pauses, in which nothing else runs, depend on the replies alone.
+    """Tell Python's garbage collector that all present objects are kept for good. Full collections
+    then skip these, so that their pauses, in which nothing else runs, depend on the replies alone.
 
     Call it once everything is loaded and built.
     """

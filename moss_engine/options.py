@@ -1,5 +1,5 @@
-"""Options of the program, declared once as the fields of a frozen dataclass: the command-line
-parser and the documents' table follow from them.
+"""Options of the program, declared once, as fields of frozen dataclasses, from which the
+command-line parser and the documents' table are made.
 
     port: int = option(7860, "port to listen on", group="page", low=1, high=65535)
 """
@@ -56,7 +56,7 @@ def check_options(config: Any) -> None:
 
 
 def _is_within(value: Any, kind: type, low: float, high: float) -> bool:
-    """Whether an option's value is a number, a whole one if its default is, and in its range."""
+    """Whether a value is a number in the option's range, and an integer if the default is one."""
     if isinstance(value, bool) or not issubclass(type(value), Integral if kind is int else Real):
         return False
     return low <= value <= high  # also refuses NaN
@@ -73,8 +73,8 @@ def add_options(
     *,
     names: tuple[str, ...] | None = None,
 ) -> None:
-    """Add every option of a config class (or of the named groups, or of these fields) to a
-    parser."""
+    """Add the options of a config class to a parser: all, those of some groups, or some
+    fields."""
     sections: dict[str, Any] = {}
     for f in dataclasses.fields(config):
         group = f.metadata["group"]
@@ -113,8 +113,8 @@ def from_args(config: type[Config], args: argparse.Namespace) -> Config:
 
 
 def from_values(config: type[Config], values: Mapping[str, Any]) -> Config:
-    """The config of plain values by field name, as files hold them; paths are texts there. Raises
-    ConfigError for a name that is no option."""
+    """The config made of plain values by field name, such as a file holds, with paths as strings.
+    Raises ConfigError for a name that is no option."""
     known = {f.name: f for f in dataclasses.fields(config)}  # type: ignore[arg-type]
     if unknown := sorted(set(values) - set(known)):
         raise ConfigError(f"There is no option {', '.join(unknown)}; leave it out.")

@@ -15,8 +15,8 @@ def say() -> None:
 
 
 def _run(name: str) -> None:
-    """Libraries that are being imported might take a KeyboardInterrupt for a fault of their own, so
-    there is none meanwhile: the signal itself ends the program."""
+    """Import and run a program. During the import the signal itself ends the process, because a
+    library might take a KeyboardInterrupt for a fault of its own."""
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

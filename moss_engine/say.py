@@ -5,10 +5,10 @@
     moss-say "How are you?" --mode chat-written
     moss-say --speech question.wav --mode talk-written
 
-A text is spoken, or answered by speech, and so is a recording; the last two are answered by text,
-which with MOSS-Speech are the modes text-to-text and speech-to-text.
-The file, reply.wav where none is named, grows with the reply; its text goes to standard output.
-`-` as text reads standard input.
+The first two are answered by speech (or the text is read aloud, if that is what the checkpoint
+does), the last two in writing; for that, name the modes text-to-text and speech-to-text with
+MOSS-Speech. The sound goes to --out, by default reply.wav, while the reply is made, and its text to
+standard output. `-` as text reads standard input.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ OUT = Path("reply.wav")
 
 
 def choose_mode(info: ServiceInfo, name: str | None, *, hears: bool, speaks: bool) -> Mode:
-    """The mode of that name; without one, the first that takes what is given (a recording, if
-    `hears`), the checkpoint's own default and those that answer by speech before others.
+    """The mode of that name; without a name, one that takes what is given (a recording, if
+    `hears`): the checkpoint's default if that does, else preferably one that answers by speech.
 
-    Raises UnsupportedModeError if there is none, ConfigError where it does not fit what is given or
-    a file that the answer is to be spoken into (`speaks`).
+    Raises UnsupportedModeError if there is none, ConfigError if the named one does not take what is
+    given, or gives no sound for the file that was asked for (`speaks`).
     """
     known = ", ".join(mode.name for mode in info.modes)
     given = "speech" if hears else "text"
@@ -81,11 +81,11 @@ def choose_mode(info: ServiceInfo, name: str | None, *, hears: bool, speaks: boo
 async def speak(
     service: SpeechService, request: Request, out: Path | None
 ) -> tuple[RequestMetrics, FinishReason]:
-    """Write the reply's sound to `out`, if there is one, and its text to standard output, both as
+    """Write the reply's sound to `out`, if that is given, and its text to standard output, both as
     they come.
 
-    Raises a MossError if the request is refused, which leaves the file alone, or fails; what was
-    spoken until then stays in it.
+    Raises a MossError if the request is refused, without touching the file, or if the reply fails;
+    then the file keeps what was spoken before.
     """
     timeline, rate_hz = Timeline(), (await service.describe()).sample_rate_hz
     file: wave.Wave_write | None = None
@@ -109,7 +109,7 @@ async def speak(
 
 
 def _show(text: str) -> None:
-    """Raises ConfigError where standard output takes no more, as one that is piped to `head`."""
+    """Print a part of the text; raises ConfigError if standard output was closed, as by `head`."""
     try:
         print(text, end="", flush=True)
     except OSError as error:
@@ -119,14 +119,14 @@ def _show(text: str) -> None:
 
 
 def to_bytes(chunk: AudioChunk) -> bytes:
-    """Little-endian 16-bit PCM of a chunk."""
+    """A chunk as little-endian 16-bit PCM."""
     return to_pcm16(chunk.samples).astype("<i2").tobytes()
 
 
 @contextlib.contextmanager
 def _open_wav(path: Path, sample_rate_hz: int) -> Iterator[wave.Wave_write]:
-    """A WAV file to write; raises ConfigError where that cannot be begun or, as on a full disk,
-    cannot go on."""
+    """Open a WAV file for writing; raises ConfigError if it cannot be opened or, as on a full disk,
+    cannot be written any further."""
     try:
         with path.open("wb") as raw, wave.open(raw, "wb") as file:
             file.setnchannels(1)
@@ -183,7 +183,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, EngineConf
 async def answer(
     service: SpeechService, args: argparse.Namespace
 ) -> tuple[RequestMetrics, FinishReason]:
-    """What was asked on the command line."""
+    """Ask what the command line says, and show the answer."""
     info = await service.describe()
     mode = choose_mode(info, args.mode, hears=args.speech is not None, speaks=args.out is not None)
     if args.system is not None and not mode.own_system:

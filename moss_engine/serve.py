@@ -29,7 +29,7 @@ LOG_BYTES = 10 * 1024 * 1024
 
 
 def parse_configs() -> tuple[EngineConfig, TalkConfig, ClusterConfig, PageConfig]:
-    """The options of the command line; a Hugging Face Space wants to be reached from outside."""
+    """The options of the command line; in a Hugging Face Space the page is open to all hosts."""
     parser = argparse.ArgumentParser(
         description="MOSS-Speech Live: type a sentence, hear it while it is being made."
     )
@@ -47,7 +47,7 @@ def parse_configs() -> tuple[EngineConfig, TalkConfig, ClusterConfig, PageConfig
 
 
 def open_log(path: Path) -> None:
-    """Write the service's lines about replies to a file, which is renamed when it is full."""
+    """Log what the service says about replies to a file, which is rotated when it is full."""
     try:
         handler = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
     except OSError as error:
@@ -62,11 +62,11 @@ def open_log(path: Path) -> None:
 
 
 def shield_gradio(page: PageConfig) -> None:
-    """Keep from Gradio, which is not yet imported, variables that would keep it from starting.
+    """Remove proxy variables that would keep Gradio, which is not yet imported, from starting.
 
-    It asks its own page whether that is there, by an HTTP client which follows the environment's
-    proxies, and which cannot be imported beside those of SOCKS. Only the link of --share needs any:
-    raises ConfigError where that is wanted and SOCKS is named.
+    Gradio checks its own page by an HTTP client that uses the environment's proxies, and that
+    cannot be imported when these include SOCKS. Only the link of --share needs a proxy: raises
+    ConfigError if that is wanted and a SOCKS proxy is named.
     """
     os.environ.pop("GRADIO_DEBUG", None)  # its launch would wait for ever
     os.environ["no_proxy"] = f"localhost,{page.host.strip('[]')}" if page.share else "*"
@@ -79,8 +79,8 @@ def shield_gradio(page: PageConfig) -> None:
 
 
 def keep_nohup() -> None:
-    """Leave a SIGHUP that this process was started to ignore, as `nohup` does, without effect, also
-    once there is a handler for it."""
+    """Go on ignoring SIGHUP if this process was started so, as by `nohup`, even once a handler for
+    it is installed."""
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
 
@@ -101,7 +101,7 @@ def start(
     page: PageConfig,
     check: Callable[[], None],
 ) -> tuple[TalkingService, gr.Blocks]:
-    """The service and its page, which is open; `check` is called where the start may end."""
+    """Start the service and open its page; `check` is called wherever the start may be ended."""
     if sys.stderr.isatty():
         print(f"Loading {engine.checkpoint.name}.", file=sys.stderr, flush=True)
     if page.reply_log is not None:

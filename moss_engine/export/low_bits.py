@@ -1,5 +1,5 @@
-"""Fewer bits for a checkpoint: what calibration rows put through the layers of a network, how each
-matrix is rounded by that, the folder in 8 or 4 bits, and how near a rounded network is.
+"""Fewer bits for a checkpoint: measuring the layers' inputs on calibration rows, rounding each
+matrix by them, writing the folder in 8 or 4 bits, and comparing a rounded network with its source.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from moss_engine.models.packed import (
 REPORT_NAME = "quantised.json"
 _NOT_COPIED = ("model*.safetensors", INDEX_NAME, MANIFEST_NAME, "float8_*.safetensors", ".*")
 AT_ONCE_BYTES = 6 << 30
-"""Products of inputs that are kept at a time; more layers than these take another pass."""
+"""Most bytes of inputs' products at a time; the layers are measured in as many passes."""
 # Parts of a row's largest value that may become float8's largest: what is larger is cut off, and
 # the others fall on other values, of which the smallest gain precision.
 CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)
@@ -52,8 +52,8 @@ CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)
 def input_products(
     network: MossSpeech, config: ModelConfig, rows: Sequence[list[Row]]
 ) -> Iterator[dict[str, Tensor]]:
-    """Some layers' sums of x^T x over all rows at a time, float32 [inputs, inputs], by the name of
-    each matrix of the layers; matrices of one input share a tensor."""
+    """For each matrix of the layers, by its name, the sum of x^T x over all rows, float32 [inputs,
+    inputs]. Comes for some layers at a time; matrices with the same input share a tensor."""
     waiting, kept = [], 0
     for name, part in parts(config).items():
         if not part.is_linear or not name.startswith("layers."):
@@ -82,8 +82,8 @@ def _products(
 def input_squares(
     network: MossSpeech, rows: Sequence[list[Row]]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Of every linear layer's inputs, by weight name: sums of squares over all rows, float32
-    [inputs], and the largest magnitude, float32 [1]."""
+    """For each linear layer, by the name of its weight: the sums of its inputs' squares over all
+    rows, float32 [inputs], and their largest magnitude, float32 [1]."""
     sums: dict[str, Tensor] = {}
     largest: dict[str, Tensor] = {}
 
@@ -103,7 +103,7 @@ def _watch(
     add: Callable[[str, Tensor], None],
     rows: Sequence[list[Row]],
 ) -> None:
-    """Give the inputs of the named weights' layers, float32 [rows, inputs], to `add`."""
+    """While it is open, pass the inputs of the named layers, float32 [rows, inputs], to `add`."""
 
     def watched(name: str) -> RemovableHandle:
         module = network.get_submodule(name.removesuffix(".weight"))
@@ -133,9 +133,9 @@ def logits_of(network: MossSpeech, rows: list[Row]) -> tuple[Tensor, Tensor]:
 def agreement(
     wanted: Sequence[tuple[Tensor, Tensor]], found: Sequence[tuple[Tensor, Tensor]]
 ) -> dict[str, float]:
-    """A rounded network led along the rows of another, in both channels: the share of rows of the
-    same best id, and the RMS of the logits' differences over their deviation. Each sequence's
-    logits are text [rows, vocabulary] and audio."""
+    """How far a rounded network that is fed the rows of another agrees with it, in both channels:
+    the share of rows with the same best id, and the RMS of the logits' differences divided by
+    their deviation. The logits of each sequence are text [rows, vocabulary] and audio."""
     report = {}
     for index, channel in enumerate(("text", "audio")):
         first, second = (
@@ -149,10 +149,10 @@ def agreement(
 
 
 def best_scales(weight: Tensor, squares: Tensor) -> tuple[Tensor, float]:
-    """Scales float32 [rows], and the share of the output's power that is lost with them.
+    """Float8 scales, float32 [rows], and the share of the output's power that is lost with them.
 
-    weight [rows, inputs]; squares [inputs] are the inputs' sums of squares. The inputs count as
-    independent.
+    `weight` is [rows, inputs]; `squares` [inputs] are the inputs' sums of squares. The inputs are
+    taken as independent.
     """
     weight = weight.float()
     power = (weight.square() @ squares).sum()
@@ -169,8 +169,8 @@ def best_scales(weight: Tensor, squares: Tensor) -> tuple[Tensor, float]:
 
 @dataclass(frozen=True)
 class Loss:
-    """One matrix: its bits, and the share of its output's power (without calibration: of its
-    weights') that rounding takes."""
+    """The loss of one matrix: its bits, and the share of its output's power (without calibration,
+    of its weights') that rounding takes away."""
 
     name: str
     bits: int
@@ -179,7 +179,7 @@ class Loss:
 
 @dataclass
 class Rounded:
-    """A matrix in 4 bits on the CPU, with what that loses."""
+    """A matrix in 4 bits on the CPU, and the share of power that it has lost."""
 
     values: Tensor
     scale: Tensor
@@ -187,8 +187,8 @@ class Rounded:
 
 
 def require_source(folder: Path, out: Path, bits: int) -> ModelConfig:
-    """The folder's configuration. Raises ConfigError, or CheckpointError for its files, before
-    anything large is read."""
+    """The configuration of a folder that can be rounded. Raises ConfigError, or CheckpointError for
+    its files, before anything large is read."""
     config = ModelConfig.from_file(folder / "config.json")
     if 4 in stored_bits(folder, config).values():
         raise ConfigError(
@@ -202,7 +202,7 @@ def require_source(folder: Path, out: Path, bits: int) -> ModelConfig:
 
 
 def round_matrix(weight: Tensor, products: Tensor | None) -> Rounded:
-    """weight [rows, inputs] in 4 bits, so that it loses least."""
+    """Round weight [rows, inputs] to 4 bits with the least loss."""
     group = group_of(weight.shape[1])
     assert group is not None, "the sizes were checked"
     if products is None:
@@ -216,8 +216,8 @@ def round_matrix(weight: Tensor, products: Tensor | None) -> Rounded:
 
 
 def choose_bits(config: ModelConfig, rounded: Mapping[str, Rounded], wide: float) -> Bits:
-    """4 bits, but 8 for the heads and for the parts that would lose most, as long as these are no
-    more than the share `wide` of the layers' weights."""
+    """The bits of each matrix: 4, but 8 for the heads and for the parts that would lose most, up to
+    a share `wide` of the layers' weights."""
     shapes, matrices_of = expected_tensors(config), parts_of(config)
     layers = [part for part in matrices_of if part != "heads"]
 
@@ -242,8 +242,8 @@ def write_folder(
     rounded: Mapping[str, Rounded],
     made_by: Mapping[str, Any],
 ) -> list[Loss]:
-    """Write a folder that loads by itself: complete, or not at all under its name. What it loses
-    goes into quantised.json."""
+    """Write a checkpoint folder of its own, which gets its name only when it is complete, with the
+    losses in quantised.json."""
     losses: list[Loss] = []
     unfinished = out.with_name(out.name + ".partial")
     shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,12 +1,12 @@
 """The network as TensorRT layers, for one step.
 
-The layers are functions of typed values (`Ops`). A `Value` carries the type and shape that it has,
-as networks are typed strongly. Sizes known at run time only are -1; layers that need them take them
-from tensors.
+`Ops` makes the layers. Each takes and gives a `Value`, which carries its type and shape, because
+the network is strongly typed. A size that is known at run time only is -1; layers that need it take
+it from a tensor.
 
 The mathematics is that of `models.network`. Norms, rotation, softmax and the residual stream are
-float32, products have the engine's dtype. Attention is a part of its own: `PagedAttention` here,
-over a pool that the engine reads, or that of TensorRT-LLM's plugin.
+float32; products have the engine's dtype. The attention can be exchanged: `PagedAttention`, below,
+reads the pool of cached rows; TensorRT-LLM has a plugin instead.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Ops:
         )
 
     def scalar(self, value: float, like: Value) -> Value:
-        """One number that can be combined with `like`."""
+        """One number, of the type and rank of `like`."""
         shape = (1,) * len(like.shape)
         if like.dtype == "bfloat16":
             return self.weight(torch.full(shape, value, dtype=torch.bfloat16))
@@ -221,7 +221,7 @@ def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 
 MASKED_SCORE = -40_000.0
-"""Added to scores of masked rows, which are zero after softmax."""
+"""What is added to the scores of masked rows, which makes them zero after softmax."""
 _UNSEEN = 1 << 30
 Weight = Callable[[str], Value]
 """A weight by its name: an input of the engine or a constant."""
@@ -266,13 +266,13 @@ class Network:
             self._logits(branch_x, branch, name, size)
 
     def define_embed(self, inputs: Mapping[str, Value]) -> None:
-        """The part that makes hidden rows of ids."""
+        """Define the part that turns ids into hidden rows."""
         ops = self._ops
         ids = ops.reshape(inputs["ids"], (-1, 2))
         ops.output(self._embed(ids, ops.num_rows(ids)), HIDDEN)
 
     def define_layers(self, inputs: Mapping[str, Value], count: int, attention: Attention) -> None:
-        """The part of `count` layers, those of slots 0, 1, ... of the pool that it is given."""
+        """Define a part of `count` layers, which use slots 0, 1, ... of the pool they are given."""
         x = self._ops.reshape(inputs[HIDDEN], (-1, self._config.hidden_size))
         num_rows = self._ops.num_rows(x)
         for slot in range(count):
@@ -280,7 +280,7 @@ class Network:
         self._ops.output(x, LAYERED)
 
     def define_heads(self, inputs: Mapping[str, Value]) -> None:
-        """The part that makes logits of both branches' hidden rows."""
+        """Define the part that turns both branches' hidden rows into logits."""
         for head, hidden in zip(self._heads(), (TEXT_HIDDEN, AUDIO_HIDDEN), strict=True):
             self._logits(self._ops.gather(inputs[hidden], inputs["select"]), *head)
 
@@ -291,7 +291,7 @@ class Network:
         )
 
     def _logits(self, x: Value, branch: str, name: str, size: int) -> None:
-        """Logits of the hidden rows that are wanted: an output."""
+        """Make the logits of the wanted hidden rows an output."""
         logits = self._product(self._norm(x, f"{branch}.norm"), f"{branch}.head")
         assert logits.shape[-1] == size
         self._ops.output(self._ops.cast(logits, "float32"), name)
@@ -386,7 +386,7 @@ class PagedAttention:
         rotary: Value,
         sized: Value,
     ):
-        """`sized` has B and R for its first two sizes."""
+        """The first two sizes of `sized` are B and R."""
         self._ops = ops
         self._config = config = tensors.config
         self._dtype = tensors.io_dtype

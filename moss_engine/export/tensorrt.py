@@ -33,16 +33,16 @@ from moss_engine.runtime.tensorrt.tensors import (
 
 EFFORT = 3
 Report = Callable[[str], None]
-"""Takes one line that says what is being done now."""
+"""Called with a line that says what is being done now."""
 Weights = Iterable[tuple[str, Tensor]]
 """The layout's tensors by name, in the engine's number format, on the CPU."""
 
 
 @dataclass(frozen=True)
 class BuildTarget:
-    """What to build. `dtype` is float32, bfloat16 or float8; `compute_capability` "8.9" or
-    "8.6,8.9", None stands for this machine's GPU; `checkpoint_digest` that of the checkpoint;
-    `effort` the builder's level, 0 to 5."""
+    """What to build. `dtype` is float32, bfloat16 or float8; `compute_capability` is such as "8.9"
+    or "8.6,8.9", or None for this machine's GPU; `checkpoint_digest` is the checkpoint's; `effort`
+    is the builder's optimisation level, 0 to 5."""
 
     backend: str
     dtype: str
@@ -57,8 +57,8 @@ def build_tensorrt_plan(
 ) -> EngineManifest:
     """Write a plan of TensorRT or TensorRT-RTX to `path`; returns what its manifest will say.
 
-    weights: of float8, None for any other format. Raises MissingPackageError without the library,
-    and ConfigError for what it cannot build.
+    `weights` are the float8 ones, None for any other format. Raises MissingPackageError without the
+    library, and ConfigError for what it cannot build.
     """
     library = load_library(target.backend)
     capability = capability_of(library, target)
@@ -75,7 +75,7 @@ def write_plan(
     report: Report,
     plugin_digest: str = "",
 ) -> EngineManifest:
-    """Write what a builder gave; returns what the manifest will say of it."""
+    """Write a finished plan to a file; returns what the manifest will say of it."""
     report(f"writing {plan.nbytes / 1e6:.1f} MB")
     with path.open("wb") as file:
         file.write(plan)
@@ -202,7 +202,7 @@ def _settings(library: Library, builder: Any, target: BuildTarget) -> Any:
 
 
 def capability_of(library: Library, target: BuildTarget) -> str:
-    """What the plan will be for; raises ConfigError where that cannot be built here."""
+    """The compute capability of the plan; raises ConfigError if that cannot be built here."""
     if library.backend == "tensorrt_rtx" and target.compute_capability is not None:
         for capability in target.compute_capability.split(","):
             if not hasattr(library.module.ComputeCapability, _name_of(capability)):

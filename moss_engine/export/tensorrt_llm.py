@@ -44,7 +44,7 @@ PLUGIN_SETTINGS = {
     "use_paged_context_fmha": True,
     "use_fp8_context_fmha": False,
 }
-"""Packed rows over a paged pool, in the context phase, too."""
+"""Rows are packed, without padding, over a paged pool, also in the context phase."""
 
 
 def build_llm_plan(

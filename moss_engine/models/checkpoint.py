@@ -75,7 +75,7 @@ def slot_prefixes(config: ModelConfig) -> list[str]:
 def load_tensors(
     path: Path, expected: Mapping[str, tuple[int, ...]], **how: Any
 ) -> dict[str, Tensor]:
-    """All tensors of `stream_tensors` at once."""
+    """All tensors that `stream_tensors` gives, as a dictionary."""
     return dict(stream_tensors(path, expected, **how))
 
 
@@ -88,13 +88,13 @@ def stream_tensors(
     keep_int8: bool = False,
     keep_int4: bool = False,
 ) -> Iterator[tuple[str, Tensor]]:
-    """The expected tensors, one by one, of a safetensors file or of a folder of shards.
+    """The expected tensors of a safetensors file or of a folder of shards, one by one.
 
-    Names, shapes and dtypes are checked from the files' headers before memory is taken for any
-    tensor. Float tensors keep their stored dtype unless `dtype` is given; int8 weights and those of
-    4 bits are widened to `dtype` (None: float32), or with `keep_int8` and `keep_int4` returned as
-    they are, `X.weight` and then `X.weight_scale` float32 [rows] or float16 [rows, groups]. One
-    tensor at a time goes through CPU memory. Raises CheckpointError naming the file or tensor and
+    Names, shapes and dtypes are checked by the files' headers before memory is taken for any
+    tensor. Float tensors keep their stored dtype unless `dtype` is given. Weights in 8 or 4 bits
+    are widened to `dtype` (None: float32), or returned as they are with `keep_int8` and
+    `keep_int4`: `X.weight`, then `X.weight_scale`, float32 [rows] or float16 [rows, groups]. Only
+    one tensor at a time is in CPU memory. Raises CheckpointError that names the file or tensor and
     the remedy.
     """
     path = Path(path)
@@ -115,8 +115,8 @@ def stream_tensors(
 
 
 def stores_int8(folder: Path) -> bool:
-    """Whether a checkpoint folder holds int8 weights and none of 4 bits, which a step in int8 would
-    round again; raises CheckpointError for damaged files."""
+    """Whether a checkpoint folder holds int8 weights, and none in 4 bits, which computing in int8
+    would round again. Raises CheckpointError for damaged files."""
     kinds = {stored.dtype for stored in read_index(Path(folder)).values()}
     return torch.int8 in kinds and torch.uint8 not in kinds
 
@@ -139,7 +139,7 @@ def save_tensors(
 
 
 def save_shards(folder: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
-    """Write tensors as they come into files of about SHARD_BYTES and the index of these."""
+    """Write tensors, as they come, into files of about SHARD_BYTES, and the index of these."""
     weight_map: dict[str, str] = {}
     shard: dict[str, Tensor] = {}
 
@@ -160,7 +160,7 @@ def save_shards(folder: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
 
 
 def quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """weight [rows, ...] -> int8 of the same shape and float16 scales [rows], to nearest."""
+    """weight [rows, ...] -> the nearest int8 values in its shape, and float16 scales [rows]."""
     values, scale = quantise8(weight.detach().cpu().float().flatten(1))
     return values.view(weight.shape), scale
 
@@ -244,7 +244,7 @@ def _packed_shapes(
 
 
 def read_finite(stored: StoredTensor) -> Tensor:
-    """Read a tensor and refuse NaN or infinity; large tensors are sampled at even distances."""
+    """Read a tensor and refuse NaN or infinity, looking at every so many values of a large one."""
     tensor = read_tensor(stored)
     step = max(1, tensor.numel() // FINITE_SAMPLES)
     if tensor.is_floating_point() and not bool(tensor.reshape(-1)[::step].isfinite().all()):
@@ -253,7 +253,7 @@ def read_finite(stored: StoredTensor) -> Tensor:
 
 
 def refuse_tied(folder: Path) -> None:
-    """Raise CheckpointError if a head copies its channel's embedding table (by first rows)."""
+    """Raise CheckpointError if a head's first rows are those of its channel's embedding table."""
     stored = read_index(folder)
     for table, head in TABLES_AND_HEADS.items():
         rows = _first_rows(stored[table]), _first_rows(stored[head])

@@ -118,9 +118,9 @@ PUBLISHED = ModelConfig(
 
 
 def assumed(values: Mapping[str, object]) -> dict[str, int]:
-    """Ids that a config.json leaves out, or of which it names several, as those of Qwen3-type
-    checkpoints do, and which the published vocabulary and its tokenizer settle; none for a
-    vocabulary of another size."""
+    """Ids for a config.json of a Qwen3-type checkpoint, which leaves some out and names several for
+    others: those of the published vocabulary and its tokenizer. None are assumed for a vocabulary
+    of another size."""
     if values.get("vocab_size") != PUBLISHED.vocab_size:
         return {}
     names = ("audio_pad_token_id", "pad_token_id", "eos_token_id")
@@ -132,7 +132,7 @@ def assumed(values: Mapping[str, object]) -> dict[str, int]:
 
 
 def _inconsistencies(config: ModelConfig, values: dict[str, object]) -> list[str]:
-    """What in the file contradicts itself or asks for something this network does not do."""
+    """What in the file is contradictory, or asks for something that this network cannot do."""
     reasons = []
     positive = [f.name for f in dataclasses.fields(ModelConfig) if not f.name.endswith("_token_id")]
     reasons += [f"{name} must be positive" for name in positive if not getattr(config, name) > 0]

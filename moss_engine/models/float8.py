@@ -30,7 +30,7 @@ def row_scales(weight: Tensor) -> Tensor:
 
 
 def float8_values(weight: Tensor, scale: Tensor) -> Tensor:
-    """float8 [rows, inputs]: the nearest values, cut off at the largest."""
+    """float8 [rows, inputs]: the nearest values; what is beyond the largest becomes that."""
     return (
         (weight.float() / scale[:, None])
         .clamp(-LARGEST_FLOAT8, LARGEST_FLOAT8)
@@ -69,7 +69,7 @@ def _linear_weights(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 def _load_measured(
     folder: Path, file_name: str, shapes: Mapping[str, tuple[int, ...]], otherwise: str
 ) -> dict[str, Tensor]:
-    """A file of `scripts.quantize`."""
+    """Read a file that `scripts.quantize` has written; raises CheckpointError."""
     path = folder / file_name
     if not path.exists():
         raise CheckpointError(
@@ -83,7 +83,7 @@ WEIGHT_SCALE, INPUT_SCALE = ".weight_scale", ".input_scale"
 
 
 def is_float8(name: str, part: Part) -> bool:
-    """Whether a part of the layout is kept as float8: the matrices of the layers."""
+    """Whether a part of the layout is kept as float8, as all matrices of the layers are."""
     return part.is_linear and name.startswith("layers.")
 
 

@@ -68,7 +68,7 @@ def quantise8(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _usable(scale: Tensor) -> Tensor:
-    """As float16, of which none is zero."""
+    """Scales as float16, with none of them zero."""
     half = scale.half()
     return torch.where(half == 0, torch.ones_like(half), half)
 
@@ -76,7 +76,7 @@ def _usable(scale: Tensor) -> Tensor:
 # Parts of a group's largest value that may become the largest integer.
 CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
 DAMPING = 0.01
-"""Added to the diagonal of the inputs' products, as a share of its mean."""
+"""What is added to the diagonal of the inputs' products, as a share of its mean."""
 
 
 def searched_scales4(weight: Tensor, group: int, squares: Tensor | None = None) -> Tensor:
@@ -127,7 +127,7 @@ def gptq4(weight: Tensor, products: Tensor, group: int) -> tuple[Tensor, Tensor]
 
 
 def lost_power(weight: Tensor, rounded: Tensor, products: Tensor | None = None) -> float:
-    """The share of the output's power (None: of the weights') that rounding takes away."""
+    """The share of the output's power that rounding takes away, or with None of the weights'."""
     wide, difference = weight.float(), weight.float() - rounded.float()
     if products is None:
         return (difference.square().sum() / wide.square().sum()).item()
@@ -137,7 +137,7 @@ def lost_power(weight: Tensor, rounded: Tensor, products: Tensor | None = None) 
 
 
 def _inverse_root(products: Tensor) -> Tensor:
-    """The upper Cholesky factor of the inverse; inputs that were never seen count as alone."""
+    """The upper Cholesky factor of the inverse; inputs that were always 0 are left uncorrelated."""
     matrix = products.clone()
     diagonal = matrix.diagonal()
     unseen = diagonal == 0

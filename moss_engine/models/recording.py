@@ -1,8 +1,7 @@
-"""Recordings of what runs on a CPU again and again: the same operations without Python between
-them.
+"""Recordings of functions that run on a CPU again and again, so that they run without Python.
 
-Of a run of many small operations a third of the time is Python, and Python's lock, for which the
-other threads of the program wait as well. A recording (TorchScript) runs the same operations in the
+A run of many small operations spends a third of its time in Python and holds Python's lock, for
+which the program's other threads wait. A recording (TorchScript) runs the same operations in the
 same order without either.
 """
 
@@ -17,10 +16,10 @@ from torch import Tensor
 
 
 class Recording:
-    """What `function` does with `example`, done with other tensors.
+    """Repeats with other tensors what `function` does with `example`.
 
-    The tensors may have other sizes, as far as no `if` of the function depends on them. What the
-    function writes to must be among them: the rest is constant.
+    The tensors may have other sizes unless an `if` of the function depends on them. Whatever the
+    function writes to must be among the tensors; all else is constant.
     """
 
     def __init__(self, function: Callable[..., Any], example: tuple[Tensor, ...]) -> None:

@@ -3,7 +3,7 @@
 Listeners play every reply out and ask again. First measure one service without Ray, by --alone;
 then N replicas with the same --out, which holds what one service carries (or give --one):
 
-    grow            listeners come until there are --most for each service
+    grow            listeners come until there are 200 for each service
     hold:SHARE      listeners stay, this share of as many as N single services carry
     kill:SHARE      a replica is killed under them, --rounds times, when all are there again
     upgrade:SHARE   all replicas are replaced under them, one after another
@@ -48,8 +48,10 @@ from scripts.sentences import sentence
 PARTS = ("grow", "hold", "kill", "upgrade")
 PLACES, PROMPT_ROWS, NUM_CODES = 256, 96, 128
 """With random weights: most replies of a step, rows of each prompt, and codes of each reply."""
-PER_S = 12.0
-"""Listeners of one service that join each second."""
+MOST, PER_S = 200, 12.0
+"""Listeners of one service at the most, and how many join each second."""
+HOLD_S = 15.0
+"""For how long listeners stay."""
 REPLACED_S, SETTLE_S, WINDOW_S = 110.0, 4.0, 2.0
 SENTENCES = 5
 """Sentences of each reply of a checkpoint: about 15 s of speech."""
@@ -70,8 +72,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="grow,hold:0.95,hold:0.5,upgrade:0.45,kill:0.5",
         help="run in this order (grow,hold:0.95,hold:0.5,upgrade:0.45,kill:0.5)")  # fmt: skip
     add("--rounds", type=count, default=1, metavar="N", help="of kill (1)")
-    add("--most", type=count, default=200, help="listeners of one service at the most (200)")
-    add("--hold-s", type=float, default=15.0, help="seconds for which listeners stay (15)")
     add("--pages", type=count, default=4, help="page processes (4)")
 
 
@@ -258,7 +258,7 @@ def replicated(args: argparse.Namespace, one: int, report: Report) -> None:
 
 def grow(run: Run) -> dict[str, Any]:
     """Listeners come one by one until chunks come late: how many there were then."""
-    num = run.args.most * run.gpus
+    num = MOST * run.gpus
     found = run.meet(num, SETTLE_S)
     first, one_percent = capacity(found)
     return {
@@ -275,7 +275,7 @@ def hold(run: Run, num: int) -> dict[str, Any]:
     pids = [card.pid for card in run.cards()] if run.gpus > 1 else [os.getpid()]
     before = [cpu_s(pid) for pid in pids]
     begun_s = time.monotonic()
-    found = run.meet(num, run.args.hold_s)
+    found = run.meet(num, HOLD_S)
     end_s = time.monotonic()
     cores = [(cpu_s(pid) - b) / (end_s - begun_s) for pid, b in zip(pids, before, strict=True)]
     start_s = max(found.arrivals_s) + SETTLE_S
@@ -300,7 +300,7 @@ def kill(run: Run, num: int) -> dict[str, Any]:
         killed.append((time.monotonic(), doomed.name))
         os.kill(doomed.pid, signal.SIGKILL)
 
-    heard = run.meet(num, SETTLE_S + run.args.hold_s, die).heard
+    heard = run.meet(num, SETTLE_S + HOLD_S, die).heard
     end_s, (killed_s, name) = time.monotonic(), killed[0]
     theirs = [h for h in heard if h.replica_at(killed_s) == name]
     others = [h for h in heard if h.replica_at(killed_s) != name]

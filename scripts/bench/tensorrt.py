@@ -20,7 +20,7 @@ from torch import Tensor
 
 from moss_engine.api.info import RuntimeInfo
 from moss_engine.config import NANO_CHECKPOINT, EngineConfig
-from moss_engine.export.tensorrt import EFFORT, BuildTarget, build_tensorrt_plan
+from moss_engine.export.tensorrt import BuildTarget, build_tensorrt_plan
 from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.models.layout import parts
 from moss_engine.runtime.base import Limits, ScheduledBatch
@@ -65,10 +65,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="library to build and run with (tensorrt)")  # fmt: skip
     add("--dtype", default="bfloat16", choices=("float32", "bfloat16"),
         help="number format of the engines (bfloat16)")  # fmt: skip
-    add("--layers", type=int, default=PUBLISHED.num_shared_layers, metavar="N",
-        help=f"shared layers of published ({PUBLISHED.num_shared_layers})")  # fmt: skip
-    add("--effort", type=int, default=EFFORT,
-        help=f"the builder's optimisation level for published, 0 to 5 ({EFFORT})")  # fmt: skip
     add("--beside", type=Path, metavar="FILE",
         help="figures of the bench full_size of the same hour, kept with these")  # fmt: skip
 
@@ -84,8 +80,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
     if "nano" in args.parts:
         report.add(parity=[asdict(measure_parity(args.backend, args.dtype, device))])
     if "published" in args.parts:
-        config = replace(PUBLISHED, num_shared_layers=args.layers)
-        measure_published(library, config, args.dtype, args.effort, device, report)
+        measure_published(library, args.dtype, device, report)
     if args.beside:
         report.add(torch_runtime=json.loads(args.beside.read_text(encoding="utf-8")))
 
@@ -115,17 +110,10 @@ def measure_parity(backend: str, dtype: str, device: torch.device) -> Parity:
     return Parity(made["build_s"], plan_mb, *compared, len(wanted), equal)
 
 
-def measure_published(
-    library: Library,
-    config: ModelConfig,
-    dtype: str,
-    effort: int,
-    device: torch.device,
-    report: Report,
-) -> None:
+def measure_published(library: Library, dtype: str, device: torch.device, report: Report) -> None:
     """Build, load and time the published layout; its weights are on the GPU beforehand."""
-    limits = Limits(16, 1024, 1, 512, 4096)
-    target = BuildTarget(library.backend, dtype, None, limits, effort=effort)
+    config, limits = PUBLISHED, Limits(16, 1024, 1, 512, 4096)
+    target = BuildTarget(library.backend, dtype, None, limits)
     with TemporaryDirectory() as name:
         folder, start_s = Path(name), time.perf_counter()
         manifest = build_tensorrt_plan(config, target, folder / PLAN_NAME, None, print)
@@ -140,7 +128,7 @@ def measure_published(
         load_s = time.perf_counter() - start_s
     report.add(
         layers=config.num_layers,
-        effort=effort,
+        effort=target.effort,
         build_s=build_s,
         load_s=load_s,
         plan_mb=manifest.plan_bytes / 1e6,

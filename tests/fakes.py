@@ -52,7 +52,7 @@ Network = Callable[[tuple[int, ...]], tuple[np.ndarray, np.ndarray]]
 
 
 class Clock:
-    """Tells the time that a test says."""
+    """A clock that shows the time that a test has set."""
 
     now_s = 100.0
 
@@ -74,8 +74,8 @@ def scripted(reply: Sequence[Row]) -> Network:
 
 
 def noisy(ids: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """A network whose logits are random numbers seeded by everything it sees; long replies, for the
-    stop is rare."""
+    """A network whose logits are random numbers, seeded by all that it sees. Its replies are long,
+    because it seldom stops."""
     random = np.random.default_rng(abs(hash(ids)))
     text, audio = random.normal(size=CONFIG.vocab_size), random.normal(size=CONFIG.audio_vocab_size)
     text[[IDS.im_end, IDS.text_pad, IDS.modality_pad]] -= 2.0

@@ -49,7 +49,7 @@ class Part:
 
     @property
     def is_linear(self) -> bool:
-        """A matrix that multiplies rows, which embedding tables do not."""
+        """Whether it is a matrix that rows are multiplied with, and no embedding table."""
         return len(self.shape) == 2 and "embed" not in self.sources[0]
 
 
@@ -95,7 +95,7 @@ def stream_parts(
 
 Bits = Mapping[str, int]
 FORMATS = {"int8": 8, "int4": 4}
-"""Formats that a runtime can make while it loads: bits of the layers; heads have 8 in both."""
+"""Formats that a runtime can make while it loads -> bits of the layers; heads always have 8."""
 HEADS_BITS = 8
 _STORED = {torch.int8: 8, torch.uint8: 4}
 

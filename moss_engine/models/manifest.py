@@ -1,8 +1,8 @@
-"""What a checkpoint folder is: a manifest of digests over its files, and its identity by samples.
+"""Manifests of checkpoint folders, and digests that tell checkpoints apart.
 
-`manifest.json` holds size and SHA-256 of every file and what made them. The digests by samples of
-bytes tell checkpoints apart (training moves every tensor) without reading 18 GB; they are no proof
-against someone who alters a tensor between the samples.
+`manifest.json` holds size and SHA-256 of every file, and what made them. A checkpoint's own digest
+is made of samples of its bytes: that tells checkpoints apart (training changes every tensor)
+without reading 18 GB, but does not show that a tensor was altered between the samples.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _AGAIN = "download or export the checkpoint again."
 
 
 def verify_manifest(folder: Path) -> dict[str, Any]:
-    """Compare a folder with its manifest and return the manifest's `made_by`; empty where the
-    folder has none, of which nothing is known.
+    """Compare a folder with its manifest and return the manifest's `made_by`, which is empty for a
+    folder without a manifest, as nothing can be checked there.
 
     Raises CheckpointError for a missing, unlisted or altered file and for a link that leaves the
-    folder. Hidden files are not looked at: nothing reads them.
+    folder. Hidden files are left out, as nothing reads them.
     """
     path = folder / MANIFEST_NAME
     if not path.exists():
@@ -64,7 +64,7 @@ def verify_manifest(folder: Path) -> dict[str, Any]:
 
 
 def write_manifest(folder: Path, made_by: Mapping[str, Any]) -> None:
-    """Write `manifest.json` over the folder's other files."""
+    """Write `manifest.json`, which lists the folder's other files."""
     entries = {
         name: {"sha256": file_digest(folder / name), "size": (folder / name).stat().st_size}
         for name in _files(folder)
@@ -136,7 +136,7 @@ def _samples(stored: StoredTensor) -> list[bytes]:
 
 
 def _sampled(path: Path, offset: int, num_bytes: int) -> list[bytes]:
-    """Evenly spread, the first and the last bytes among them."""
+    """Samples of bytes, evenly spread, with the first and the last bytes among them."""
     last = max(0, num_bytes - SAMPLE_BYTES)
     found = []
     with path.open("rb", buffering=0) as file:

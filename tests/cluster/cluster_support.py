@@ -39,13 +39,13 @@ from tests.service.service_support import (
 
 
 def sent(value: Any) -> Any:
-    """What arrives of a value on the other side."""
+    """A value as it arrives at the other side, after pickling."""
     return pickle.loads(pickle.dumps(value))
 
 
 class Death(threading.Event):
-    """Set while a replica is dead; `count` tells those who were busy with it that it died, even if
-    it is back when they look."""
+    """Whether a replica is dead, and how often it has died: by `count` callers notice a death even
+    if the replica is back when they look."""
 
     count = 0
 
@@ -56,9 +56,9 @@ class Death(threading.Event):
 
 @dataclass
 class LocalRemote:
-    """`died` and `hangs` are set by tests; `told` counts events of replies; it dies or hangs behind
-    as many as `kill_after` or `hang_after` says. `most_together` is of how many replies one parcel
-    held news."""
+    """A replica in this process. Tests set `died` and `hangs`; it also dies or hangs after
+    `kill_after` or `hang_after` events of replies, which `told` counts. `most_together` is the
+    largest number of replies whose news came in one parcel."""
 
     server: ReplicaServer
     died: Death = field(default_factory=Death)
@@ -93,8 +93,8 @@ class LocalRemote:
         return sent(answer)
 
     async def _lives(self, life: int) -> None:
-        """Raises where it is dead or has died behind its `life`-th death; does not come back while
-        it hangs."""
+        """Raise if it is dead, or has died since its `life`-th death; does not return while it
+        hangs."""
         while not (dead := self.died.is_set() or self.died.count > life) and self.hangs:
             await asyncio.sleep(0.01)
         if dead:
@@ -102,7 +102,7 @@ class LocalRemote:
 
 
 class LocalFleet:
-    """`remotes` by name; they cannot be listed while one hangs, as it does not answer."""
+    """A fleet of `remotes`, by name; it cannot be listed while one hangs, which does not answer."""
 
     def __init__(self, servers: Sequence[ReplicaServer]):
         self.remotes = {server.card.name: LocalRemote(server) for server in servers}
@@ -133,8 +133,8 @@ class Cluster:
     cores: dict[str, LocalService]
 
     def hold_back(self, run_ahead_s: float) -> None:
-        """From now on replicas make so much more than listeners took, so that a reply of which
-        nothing is taken does not end."""
+        """From now on replicas make only so much more than listeners have taken, so that a reply of
+        which nothing is taken does not end."""
         for core in self.cores.values():
             object.__setattr__(core.config, "run_ahead_s", run_ahead_s)
 
@@ -187,7 +187,7 @@ def clustered(
 
 
 def assert_whole(events: list) -> None:
-    """As without the fault: nothing is lost, nothing doubled."""
+    """Assert that a reply is as without the fault: nothing is lost, and nothing comes twice."""
     assert_well_formed(events)
     assert [event.row for event in events if isinstance(event, Sampled)] == TALK
     assert heard(events).tobytes() == sound_of(tuple(TALK)).tobytes()

@@ -33,9 +33,9 @@ LIMITS = Limits(block_size=4, num_blocks=128, max_batch=6, max_step_rows=96, max
 
 
 class RuntimeContract:
-    """`tolerance` bounds the difference to the float32 reference network, `drift` that between two
-    ways in which the runtime itself may compute the same thing. `exact_batch` promises that a
-    decoding sequence gets the same bits whoever shares its step.
+    """`tolerance` bounds the difference from the float32 reference network, and `drift` that
+    between two ways in which the runtime itself may compute the same. With `exact_batch` a decoding
+    sequence must get the same bits whatever other sequences share its step.
     """
 
     tolerance: float
@@ -75,7 +75,7 @@ class RuntimeContract:
         assert logits.text.shape[0] == logits.audio.shape[0] == 0
 
     def test_a_sequence_that_is_not_sampled_is_none_the_worse_for_it(self) -> None:
-        """Beside any number of others that are, as steps are padded to some numbers."""
+        """Beside any number of sampled ones, since steps are padded to certain numbers."""
         rows = self.rows(12)
         whole = self.whole(rows)
         for num_others in range(1, self.runtime.limits.max_batch):
@@ -260,7 +260,7 @@ class RuntimeContract:
         return rows[:num_rows]
 
     def table(self, num_rows: int) -> tuple[int, ...]:
-        """Blocks that no other table of this test has, as long as there are enough."""
+        """A table of blocks that no other table of this test has, while there are enough."""
         num_blocks = -(-num_rows // self.runtime.limits.block_size)
         if len(self.free) < num_blocks:
             self.free = self.random.sample(
@@ -280,7 +280,7 @@ class RuntimeContract:
         return Logits(logits.text.cpu().clone(), logits.audio.cpu().clone())
 
     def whole(self, rows: Sequence[Row]) -> Logits:
-        """Logits of the last row when all are run in one step."""
+        """Logits of the last row when all rows are run in one step."""
         return self.forward(self.part(rows, self.table(len(rows)), 0, len(rows)))
 
     @torch.inference_mode()
@@ -320,7 +320,7 @@ class RuntimeContract:
 
 
 class FourBits(RuntimeContract):
-    """Of a folder in 4 bits (heads in 8), against a reference of the same values."""
+    """For a folder in 4 bits (heads in 8), whose reference has the same, rounded values."""
 
     @pytest.fixture(scope="class")
     @classmethod

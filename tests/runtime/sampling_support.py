@@ -11,7 +11,7 @@ from moss_engine.runtime.sampler import Sampler
 
 
 class Replies:
-    """Sequences by any name, with their rows so far, which grow by what is drawn."""
+    """Replies by name, with their rows so far; drawn rows are added to them."""
 
     def __init__(self, sampler: Sampler, special_ids: SpecialIds):
         self._sampler = sampler
@@ -36,7 +36,7 @@ class Replies:
         modalities: Sequence[Modality],
         allowed_text: Mapping[Hashable, tuple[int, ...]] | None = None,
     ) -> BatchSampling:
-        """What a step is given; those that were removed are let go."""
+        """What the sampler is given for a step, with the names of those that were removed."""
         finished, self._finished = tuple(self._finished), []
         return BatchSampling(
             tuple(

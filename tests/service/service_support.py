@@ -54,7 +54,7 @@ INFO = replace(
 
 
 def at_once(work: Coroutine[Any, Any, Result]) -> Result:
-    """What a coroutine returns that waits for nothing."""
+    """The result of a coroutine that never has to wait."""
     try:
         work.send(None)
     except StopIteration as over:
@@ -102,7 +102,7 @@ def served(
 
 
 def at_rest(service: LocalService) -> bool:
-    """Whether nothing is sampled or waits for that."""
+    """Whether no reply is running or waiting."""
     engine = at_once(service.stats()).engine
     return engine.running == engine.waiting == 0
 
@@ -115,7 +115,7 @@ def wait_until(condition) -> None:
 
 
 def hold_at(runtime: FakeRuntime, step: int) -> threading.Event:
-    """The runtime waits before this step, and all after it, until the event is set."""
+    """Let the runtime wait before this step, and all later ones, until the event is set."""
     go_on = threading.Event()
     runtime.before_forward = lambda: len(runtime.batches) < step or go_on.wait(PATIENCE_S)
     return go_on
@@ -130,7 +130,7 @@ def ask(text: str = "hello", **values) -> Request:
 
 
 async def rest(reply: ReplyStream) -> list[Event]:
-    """What there is still to hear of a reply."""
+    """All events of a reply that are still to come."""
     return [event async for event in taken(reply)]
 
 
@@ -147,7 +147,7 @@ def listen_to(reply: ReplyStream) -> list[Event]:
 
 
 def heard(events: list[Event]) -> np.ndarray:
-    """All samples of a stream, which must follow each other without a gap."""
+    """All samples of a stream; asserts that they follow each other without a gap."""
     chunks = [event for event in events if isinstance(event, AudioChunk)]
     position = 0
     for chunk in chunks:

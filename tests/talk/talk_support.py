@@ -23,7 +23,7 @@ READER = replace(
 
 @dataclass
 class Written:
-    """Answers with these parts, each after `wait`; an error ends them."""
+    """An answerer that gives these parts, waiting after each for `wait`; errors are raised."""
 
     parts: list[Part | Exception] = field(default_factory=list)
     asked: list[Question] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Written:
 
 
 def talking(answerer: Written, **script: float) -> tuple[TalkingService, FakeService]:
-    """The service, and the one below it, which says every part as a second of sound."""
+    """The talking service, and the one below, which says every part as a second of sound."""
     below = FakeService(Script(**{"seconds": 1.0, "first_s": 0.01, "rtf": 0.01, **script}), READER)
     info = replace(READER, modes=talking_modes(READER))
     return TalkingService(below, info, answerer), below  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ def words(events: list[Event]) -> str:
 
 
 def reply(talk: SmallTalk, question: Question) -> Say:
-    """What it says where it has no LLM."""
+    """What it answers without an LLM."""
     (said,) = asyncio.run(all_of(talk.answer(question)))
     return said
 

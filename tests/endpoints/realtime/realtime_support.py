@@ -32,8 +32,8 @@ def base64_of(pcm: np.ndarray) -> str:
 async def connected(
     url: str, session: dict | None = None, *, waits: bool = True
 ) -> AsyncIterator[Any]:
-    """A connection of OpenAI's own client, which `waits` until it is open, and has begun with the
-    session, if any."""
+    """A connection of OpenAI's own client: open, unless it does not wait for that (`waits`), and
+    with this session set, if one is given."""
     async with (
         openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client,
         client.realtime.connect(model=MODEL) as connection,
@@ -74,12 +74,12 @@ async def write(connection, text: str = "How are you?") -> str:
 
 
 async def ask(connection, *text: str, **how) -> list:
-    """As `respond`, behind what is written now."""
+    """Write a message, then ask for an answer as `respond` does."""
     await write(connection, *text)
     return await respond(connection, **how)
 
 
 async def respond(connection, **how) -> list:
-    """All events of an answer."""
+    """Ask for an answer; all of its events."""
     await connection.response.create(**how)
     return await until(connection, "response.done")

@@ -1,10 +1,10 @@
-"""A stand-in for the packages tensorrt and tensorrt_llm: networks are recorded layer by layer, and
-run in torch on the CPU, the attention plugin as its contract has it.
+"""A stand-in for the packages tensorrt and tensorrt_llm. It records networks layer by layer and
+runs them in torch on the CPU, the attention plugin according to its documented contract.
 
-What it takes from a runtime is what TensorRT takes: a plan's bytes, shapes and addresses by name, a
-profile. It reads inputs from those addresses and writes outputs to them, and the plugin finds keys
-and values in the pool by pointer arithmetic, so that a wrong binding, length, type, offset, table
-or pointer changes the logits, or is refused. Layers assert what the library would refuse.
+A runtime gives it what it gives TensorRT: a plan's bytes, shapes and addresses by name, a profile.
+It reads inputs at those addresses and writes outputs there, and the plugin finds keys and values in
+the pool by pointer arithmetic, so that a wrong binding, length, type, offset, table or pointer
+changes the logits or is refused. Layers assert what the library would refuse.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ CONTEXT, GENERATION = 0, 1
 
 
 def memory(address: int, dtype: torch.dtype, shape: Sequence[int], stream: int = 0) -> Tensor:
-    """What lies at an address, in place: on the device where there is a stream, else on the
-    host."""
+    """The memory at an address as a tensor, without a copy: on the device if there is a stream,
+    else on the host."""
     num_bytes = math.prod(shape) * dtype.itemsize
     if stream:
         known = {"data": (address, False), "shape": (num_bytes,), "typestr": "|u1", "version": 3}
@@ -149,8 +149,8 @@ class Value:
 
 
 class Layer(Value):
-    """A layer, and the tensor that it gives: `compute` of the layer itself, its options and the
-    values of its inputs."""
+    """A layer and the tensor that it gives, which is `compute` of the layer itself, with its
+    options, and of the values of its inputs."""
 
     first_transpose = reshape_dims = None
 
@@ -243,7 +243,7 @@ LAYERS: dict[str, Callable[..., Tensor]] = {
 
 
 class Network:
-    """`stream` is that of the run, 0 on a CPU; None while only types and shapes are asked for."""
+    """`stream` is the run's, 0 on a CPU, and None while only types and shapes are found out."""
 
     def __init__(self) -> None:
         self.stream: int | None = None
@@ -299,7 +299,7 @@ class Settings(SimpleNamespace):
 
 
 PLANS: dict[bytes, Network] = {}
-"""What was built, by the bytes of its plan."""
+"""The networks that were built, by the bytes of their plans."""
 
 
 class Builder:
@@ -351,7 +351,7 @@ class Engine:
         return [profile.get(name, fixed) for profile in self.network.profiles]
 
     def _outputs(self) -> dict[str, tuple[Type, tuple[int, ...]]]:
-        """From runs with zeros at several sizes: a size that changes is -1."""
+        """Shapes of the outputs, by runs with zeros at several sizes; a size that changes is -1."""
         runs = []
         for profile, which in ((0, 0), (-1, 0), (-1, 1)):
             zeros = {
@@ -415,7 +415,7 @@ class Context:
 
 
 def _is_on_device(address: int) -> bool:
-    """By the driver's word; memory that it does not know lies on the host."""
+    """As the driver says; memory that it does not know is on the host."""
     kind = ctypes.c_uint32(0)
     ask = ctypes.CDLL("libcuda.so.1").cuPointerGetAttribute
     status = ask(ctypes.byref(kind), 2, ctypes.c_uint64(address))
@@ -456,7 +456,7 @@ PLUGIN_FIELDS = (
 
 
 class LlmNetwork:
-    """`plugin_config` has the fields that matter here; others may not be set."""
+    """A network whose `plugin_config` has the fields used here; no others may be set."""
 
     current: LlmNetwork
 
@@ -491,7 +491,7 @@ def gpt_attention(
     rotary_cos_sin: LlmTensor,
     **named: Any,
 ) -> tuple[LlmTensor, None]:
-    """That of release 1.2.1, as far as it is used; the plugin's layer runs `Plugin.attend`."""
+    """The function of release 1.2.1, as far as it is used; its layer runs `Plugin.attend`."""
     outer = LlmNetwork.current
     network, settings = outer.trt_network, outer.plugin_config
     assert settings.paged_kv_cache and settings.remove_input_padding and settings.context_fmha

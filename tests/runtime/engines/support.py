@@ -39,8 +39,8 @@ def layout_of(folder: Path, dtype: str) -> dict[str, Tensor]:
 
 
 def float8_layout_of(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The layout with float8 matrices, for inputs of magnitudes up to 8, and what they stand for in
-    float32."""
+    """The layout with float8 matrices, for inputs of magnitudes up to 8, and the values that it
+    stands for in float32."""
     float8: dict[str, Tensor] = {}
     exact: dict[str, Tensor] = {}
     layout = parts(ModelConfig.from_file(folder / "config.json"))
@@ -97,7 +97,7 @@ def torch_runtime(folder: Path, limits: Limits) -> Runtime:
 def assert_agrees(
     runtime: EngineRuntime, folder: Path, ends: tuple[int, ...] = (9, 10, 20)
 ) -> None:
-    """A sequence that is run up to these rows has the torch runtime's logits behind each step."""
+    """Run a sequence up to each of these rows; its logits must be the torch runtime's."""
     reference, start = torch_runtime(folder, runtime.limits), 0
     rows, table = tuple(Row(7 + i, i) for i in range(20)), (5, 1, 7, 0, 3)
     for end in ends:

@@ -81,7 +81,6 @@ def test_measuring_leaves_the_threads_as_they_were() -> None:
         ),
         ({"runtime": "tensorrt"}, "runs an engine file; build one with `python -m scripts.build_"),
         ({"engine": Path("e")}, "--engine e needs a TensorRT runtime; name it with --runtime, or"),
-        ({"engine": Path("e"), "runtime": "torch"}, "--engine e needs a TensorRT runtime"),
         ({"plugin": Path("p.so")}, "--plugin p.so needs a TensorRT runtime"),
         (
             {"plugin": Path("p.so"), "engine": Path("e"), "runtime": "tensorrt"},

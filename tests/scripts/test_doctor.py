@@ -142,10 +142,8 @@ PREPROCESSOR, VOICE = f"codec/{PREPROCESSOR_NAME}", "codec/voices/tiny/voice.jso
 BIAS = "encoder_proj.bias"
 FAULTS: dict[str, tuple[str, Damage, str]] = {
     "another model": (MODEL, fields(model_type="qwen3"), "model_type is 'qwen3'"),
-    "another rope base": (MODEL, fields(rope_theta=None), "rope_theta is missing"),
     "no tokenizer": ("model/tokenizer.json", Path.unlink, "tokenizer.json"),
     "a missing shard": (SHARD, Path.unlink, "model-00002-of-00002.safetensors is missing"),
-    "a truncated shard": (SHARD, cut(5000), "model-00002-of-00002.safetensors"),
     "a layer less": (MODEL, fields(num_shared_layers=1, num_hidden_layers=2), "unknown tensors"),
     "no codec config": (CODEC, Path.unlink, "config.json is missing"),
     "another encoder": (CODEC, fields(encoder_causal_attention=False),

@@ -60,8 +60,8 @@ def find_detector() -> Detector | None:
 def talk_over(
     below: StartableService, info: ServiceInfo, llm: Llm | None, config: EngineConfig
 ) -> TalkingService:
-    """A service that answers by means of `below`, which `info` describes: words come in, a text to
-    read goes to it. Raises ConfigError for a brain if the checkpoint answers by itself."""
+    """A service that answers what is said and has `below`, which `info` describes, speak the
+    answers. Raises ConfigError for a brain if the checkpoint answers by itself."""
     info = replace(info, brain=llm.name if llm else None)
     modes = talking_modes(info)
     if llm and modes == info.modes:

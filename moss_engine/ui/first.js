@@ -1,4 +1,4 @@
-// Before the page's modules are there: shade and view of this visitor, and a box whose questions are kept.
+// Before the page's modules are there: shade and view of this visitor, and a box and examples whose questions are kept.
 (() => {
   const { spoken, talks } = JSON.parse(document.getElementById("told").textContent);
   const kept = (name) => {
@@ -47,13 +47,15 @@
 
   const box = document.querySelector("#text textarea");
   function ask(event) {
-    if (window.liveAudio || !box.value.trim()) return;
+    const example = event.target.closest(".chip, .la-example");
+    const question = example ? (example.dataset.en ?? example.textContent) : box.value;
+    if (window.liveAudio || !question.trim()) return;
     event.preventDefault();
-    asked.push({ question: box.value, ms: event.timeStamp });
+    asked.push({ question, ms: event.timeStamp });
     document.querySelector(".next-asked").hidden = false;
-    document.querySelector(".next-asked span").textContent = box.value;
-    box.value = "";
+    document.querySelector(".next-asked span").textContent = question;
+    if (!example) box.value = "";
   }
   box.addEventListener("keydown", (event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && ask(event));
-  document.getElementById("send").addEventListener("click", ask);
+  document.addEventListener("click", (event) => event.target.closest(".chip, .la-example, #send") && ask(event));
 })();

@@ -45,27 +45,24 @@ def test_the_document_names_this_page_and_all_its_addresses_are_found(url):
             assert answer.headers["Content-Type"].startswith("image/") and answer.read()
 
 
-def test_the_box_is_there_before_gradios_scripts_and_what_it_got_is_taken_over(
-    service, browser, url
+@pytest.mark.parametrize(
+    ("pressed", "question"), [("#text textarea", "An early question."), (".la-example", TO_READ[0])]
+)
+def test_what_is_asked_before_gradios_scripts_are_there_is_taken_over(
+    service, browser, url, pressed, question
 ):
     held, requests = [], []
-
-    def hold(route):
-        held.append(route) if len(held) < 1 and not released else route.continue_()
-
-    released = []
     tab = browser.new_page()
     tab.on("request", lambda request: requests.append(request.url))
-    tab.route("**/assets/*.js", hold)
+    tab.route("**/assets/*.js", lambda one: one.continue_() if held else held.append(one))
     tab.goto(url, wait_until="commit")
     tab.locator("#text textarea").fill("An early question.")
-    tab.keyboard.press("Enter")
-    tab.keyboard.type("And a second")
-    assert tab.locator(".next-asked span").inner_text() == "An early question."
-    released.append(True)
+    tab.locator(pressed).press("Enter")
+    tab.locator("#text textarea").fill("And a second")
+    assert tab.locator(".next-asked span").inner_text() == question
     held[0].continue_()
     tab.wait_for_function("window.liveAudio?.state.phase === 'done'")
-    assert service.texts[-1] == "An early question."
+    assert service.texts[-1] == question
     assert tab.locator("#text textarea").input_value() == "And a second"
     assert tab.evaluate("document.activeElement.closest('#text') !== null")
     assert tab.locator("gradio-app #page").count() == 1

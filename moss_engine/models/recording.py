@@ -26,8 +26,7 @@ class Recording:
         with torch.inference_mode(), warnings.catch_warnings():
             # that no `if` depends on a size is the caller's word; and torch recommends newer tools,
             # which compile at start-up
-            warnings.simplefilter("ignore", torch.jit.TracerWarning)
-            warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.simplefilter("ignore")
             recorded = torch.jit.trace(function, example, check_trace=False)
         self._run = cast("Callable[..., Any]", recorded)
 

@@ -143,7 +143,10 @@ def test_an_address_of_another_machine_is_refused(host):
 
 def test_without_even_a_loopback_network_the_remedy_is_said():
     apart = ("unshare", "-rn")
-    if not shutil.which("unshare") or subprocess.run([*apart, "true"], capture_output=True).returncode:
+    if (
+        not shutil.which("unshare")
+        or subprocess.run([*apart, "true"], capture_output=True).returncode
+    ):
         pytest.skip("no network namespaces")
     start = "from tests.ui.test_serving import *; launch(FakeService(), PageConfig())"
     told = subprocess.run([*apart, sys.executable, "-c", start], cwd=ROOT, capture_output=True)

@@ -176,7 +176,7 @@ export class Line {
 
 // What phones and browsers record, and not every server reads: MP4 (M4A), WebM and bare AAC, by their first bytes. The browser
 // makes a WAV of them; what it cannot decode goes as it is, and the server says what to send instead.
-const DECODED = /^(....ftyp|\x1aE\xdf\xa3|\xff[\xf0\xf1\xf8\xf9])/s;
+const DECODED = /^(....ftyp|.E\xdf\xa3|\xff[\xf0\xf1\xf8\xf9])/s;
 const MOST_MB = 4; // minutes of speech, which decoded take fifty times the memory
 async function asWav(file) {
   const head = new Uint8Array(await file.slice(0, 8).arrayBuffer());

@@ -1,9 +1,11 @@
-"""The programs `moss-speech-live` and `moss-say`: while they load, Ctrl+C ends them quietly."""
+"""The programs `moss-speech-live` and `moss-say`: while they load, Ctrl+C ends them quietly, and
+too little memory in a sentence."""
 
 from __future__ import annotations
 
 import importlib
 import signal
+import sys
 
 
 def page() -> None:
@@ -22,4 +24,12 @@ def _run(name: str) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     program = importlib.import_module(name)
     signal.signal(signal.SIGINT, usual)
-    program.run()
+    try:
+        program.run()
+    except Exception as error:
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+            raise
+        sys.exit(
+            "There is too little memory (the built-in voice takes 605 MB): end other programs, "
+            "lift the limit of this one (ulimit -v), or take a smaller --kv-rows."
+        )

@@ -217,6 +217,7 @@ def gradio_settings(
         "strict_cors": True,
         "ssr_mode": False,
         "mcp_server": False,
+        "num_workers": 0,  # they would give files to anybody, on ports of their own
         "pwa": False,
         "max_threads": calls,
         "state_session_capacity": 200,

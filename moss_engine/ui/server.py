@@ -150,7 +150,8 @@ def serve(page: gr.Blocks, config: PageConfig, settings: dict[str, Any]) -> None
             page.launch(**settings)
     except OSError as error:
         raise ConfigError(
-            f"The page cannot be served on port {config.port} ({error}); give another with --port."
+            f"The page cannot be served on port {config.port} ({error}); give another with --port, "
+            "or start again when the machine is less busy: Gradio waits 5 s for it."
         ) from None
     except httpx.TransportError as error:  # Gradio asks the page whether it is there
         raise ConfigError(

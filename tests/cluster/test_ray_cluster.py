@@ -161,6 +161,13 @@ def test_a_page_without_a_head_says_so_at_once(where):
         open_fleet(EngineConfig(), TalkConfig(), ClusterConfig(ray_address=address))
 
 
+def test_a_ray_that_does_not_start_says_so():
+    from moss_engine.cluster.serve.connect import start_machine
+
+    with pytest.raises(ConfigError, match=r"Ray did not start \(.*start again"):
+        start_machine(1, 0, Path("/dev/null/nowhere"))
+
+
 def test_an_application_that_was_deleted_has_no_size(monkeypatch):
     from moss_engine.cluster.serve import handle
 

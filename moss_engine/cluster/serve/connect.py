@@ -68,18 +68,25 @@ def start_fleet(
 
 def start_machine(num_replicas: int, num_gpus: int | None, temp_dir: Path | None = None) -> None:
     """Ray and Serve on this machine alone, with `num_gpus` (None: all that there are). Ray's files
-    go to `temp_dir`, whose path must be short, or to a folder that goes with this process."""
+    go to `temp_dir`, whose path must be short, or to a folder that goes with this process. Raises
+    ConfigError."""
     _prepare()
-    ray.init(
-        num_cpus=max(num_replicas, os.cpu_count() or 1),
-        num_gpus=num_gpus,
-        include_dashboard=False,
-        object_store_memory=STORE_BYTES,
-        log_to_driver=False,
-        logging_level=logging.WARNING,
-        _node_ip_address="127.0.0.1",
-        _temp_dir=str(temp_dir or _own_folder()),
-    )
+    try:
+        ray.init(
+            num_cpus=max(num_replicas, os.cpu_count() or 1),
+            num_gpus=num_gpus,
+            include_dashboard=False,
+            object_store_memory=STORE_BYTES,
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=str(temp_dir or _own_folder()),
+        )
+    except Exception as error:  # the class that Ray raises where a part of it is not up in time
+        raise ConfigError(
+            f"Ray did not start ({_first_line(error)}); start again when the machine is less busy, "
+            "or look into what Ray wrote above."
+        ) from None
     serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
 
 

@@ -31,10 +31,11 @@ from moss_engine.ui.door import Door
 from moss_engine.ui.entrance.connections import bounded
 from moss_engine.ui.entrance.guard import Call, Guard
 from moss_engine.ui.entrance.login import Login
-from moss_engine.ui.entrance.process import make_cache
+from moss_engine.ui.entrance.process import make_cache, start_emptying
 from moss_engine.ui.entrance.upload import Upload
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.page import build_page, page_html
+from moss_engine.ui.parts.words import CACHE_AGE_S, CACHE_CHECK_S
 from moss_engine.ui.programs import Outboxes, access_of, open_endpoints, panel_of
 
 MORE_CALLS = 32  # than the service has places: they are refused in its words
@@ -99,6 +100,7 @@ def launch(
     require_certificate(config)
     access = access_of(config)
     cache = make_cache()
+    start_emptying(cache, CACHE_CHECK_S, CACHE_AGE_S)
     info = _run(service.describe())
     ingest = open_ingest(service, info) if info.hears else None
     try_out(service, info)

@@ -13,17 +13,20 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 import websockets.sync.client
 from gradio_client import Client
 
 from moss_engine.api.errors import ConfigError, ContextError
 from moss_engine.serve import run, shield_gradio
+from moss_engine.ui.clip import write_clip
 from moss_engine.ui.config import PageConfig
 from moss_engine.ui.entrance import process as process_of
 from moss_engine.ui.entrance.process import BROKEN_OFF, breakable
@@ -270,6 +273,14 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start_and_nothing_of_
     assert os.listdir(folder), "it was killed"
     process_of.remove_left_behind(temporary)
     assert sorted(os.listdir(temporary)) == ["moss-speech-mine", "other"]
+
+
+def test_sound_that_has_grown_old_is_removed_whoever_made_it(tmp_path):
+    for name, age_s in (("old", 1900), ("new", 10)):
+        path = write_clip(tmp_path / name, np.ones(100, np.int16), 24_000).path
+        os.utime(path.parent, (time.time() - age_s,) * 2)
+        process_of.remove_old(tmp_path / name, 1800.0)
+        assert path.exists() == (name == "new")
 
 
 def test_without_a_place_for_files_the_remedy_is_said(monkeypatch, tmp_path):

@@ -76,8 +76,8 @@ def breakable() -> Iterator[Callable[[], None]]:
 
 
 def make_cache() -> Path:
-    """A new folder for visitors' sound, readable by this user alone and gone with the process,
-    which Gradio empties as its files grow old; those that killed processes left are removed.
+    """A new folder for visitors' sound, readable by this user alone and gone with the process;
+    those that killed processes left are removed.
 
     Raises ConfigError where there is no place for one.
     """
@@ -97,6 +97,25 @@ def make_cache() -> Path:
     os.environ["GRADIO_TEMP_DIR"] = str(cache)
     switch_off_telemetry()
     return cache
+
+
+def start_emptying(cache: Path, every_s: float, age_s: float) -> None:
+    """Remove folders of sound as they grow old, for as long as the process lives: Gradio does so
+    with those alone that its own functions gave."""
+
+    def work() -> None:
+        while True:
+            time.sleep(every_s)
+            remove_old(cache, age_s)
+
+    threading.Thread(target=work, name="old sound", daemon=True).start()
+
+
+def remove_old(cache: Path, age_s: float) -> None:
+    for folder in cache.iterdir() if cache.exists() else ():
+        with contextlib.suppress(OSError):
+            if folder.is_dir() and time.time() - folder.stat().st_mtime > age_s:
+                remove(folder)
 
 
 def remove(cache: Path) -> None:

@@ -172,9 +172,6 @@ class Connection:
                 await responses.stop("client_cancelled")
             case "session.update":
                 await self._update("session.updated", event.session, event.event_id)
-            case "transcription_session.update":
-                said = {**event.session, "type": "transcription"}
-                await self._update("transcription_session.updated", said, event.event_id)
             case "response.create":
                 await self._respond(event)
             case "response.cancel":
@@ -401,7 +398,7 @@ class Connection:
             self._gone = True
 
 
-EARLIER_PROTOCOL = "openai-beta.realtime-v1"
+BETA_PROTOCOL = "openai-beta.realtime-v1"
 
 
 @contextlib.contextmanager
@@ -417,7 +414,13 @@ def admitted(server: Server, asked: HTTPConnection) -> Iterator[tuple[Caller, di
 async def converse(server: Server, socket: WebSocket) -> None:
     """A WebSocket from its being asked for to its end; one that is refused gets an HTTP answer."""
     with contextlib.ExitStack() as held:
+        offered = socket.scope.get("subprotocols", ())
         try:
+            if BETA_PROTOCOL in offered or "openai-beta" in socket.headers:
+                raise ApiError(
+                    400, "The beta of the realtime interface is not spoken here; leave OpenAI-Beta "
+                    "out and use today's fields and events.", "beta_api_shape_disabled",
+                )  # fmt: skip
             caller, settings = held.enter_context(admitted(server, socket))
         except ApiError as error:
             server.refused(error)
@@ -425,8 +428,5 @@ async def converse(server: Server, socket: WebSocket) -> None:
             return
         if socket.query_params.get("intent") == "transcription":
             settings = {"type": "transcription", **settings}
-        offered = socket.scope.get("subprotocols", ())
-        earlier = EARLIER_PROTOCOL in offered or "openai-beta" in socket.headers
         await socket.accept("realtime" if "realtime" in offered else None)
-        wire = SocketWire(socket, earlier=earlier)
-        await Connection(server, caller, wire, settings).serve()
+        await Connection(server, caller, SocketWire(socket), settings).serve()

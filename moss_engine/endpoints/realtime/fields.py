@@ -40,25 +40,6 @@ MaxTokens = Annotated[
 MAX_AUDIO_CHARS = 4 * 1024 * 1024
 Base64 = Annotated[str, Field(max_length=MAX_AUDIO_CHARS)]
 
-FORMATS = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
-"""Earlier names of audio formats, and their present ones."""
-EARLIER = {
-    "modalities": ("output_modalities",),
-    "max_response_output_tokens": ("max_output_tokens",),
-    "input_audio_format": ("audio", "input", "format"),
-    "input_audio_transcription": ("audio", "input", "transcription"),
-    "input_audio_noise_reduction": ("audio", "input", "noise_reduction"),
-    "turn_detection": ("audio", "input", "turn_detection"),
-    "output_audio_format": ("audio", "output", "format"),
-    "voice": ("audio", "output", "voice"),
-    "speed": ("audio", "output", "speed"),
-}
-"""Earlier names of a session's or a response's fields, and where these are now."""
-
-
-def _format(value: Any) -> Any:
-    return {"type": FORMATS.get(value, value)} if isinstance(value, str) else value
-
 
 class AudioFormat(OpenBody):
     """16-bit PCM at 24 kHz, or G.711 at 8 kHz."""
@@ -72,9 +53,6 @@ class AudioFormat(OpenBody):
         if self.rate not in (None, rate_hz):
             raise ValueError(f"{self.type} of {rate_hz} Hz")
         return self
-
-
-Format = Annotated[AudioFormat, BeforeValidator(_format)]
 
 
 LEAST_LEVEL, MOST_LEVEL = 0.05, 0.95
@@ -131,7 +109,7 @@ AnyVad = Annotated[
 
 
 class AudioInput(OpenBody):
-    format: Format | None = None
+    format: AudioFormat | None = None
     turn_detection: Annotated[
         AnyVad | None, BeforeValidator(lambda value: None if value is False else value)
     ] = None
@@ -139,7 +117,7 @@ class AudioInput(OpenBody):
 
 
 class ResponseOutput(OpenBody):
-    format: Format | None = None
+    format: AudioFormat | None = None
     voice: Voice | None = None
 
 
@@ -248,7 +226,7 @@ class Event(OpenBody):
 class SessionUpdate(Event):
     """`session` is read by `read_session`, field by field."""
 
-    type: Literal["session.update", "transcription_session.update"]
+    type: Literal["session.update"]
     session: dict[str, Any]
 
 
@@ -317,7 +295,7 @@ def read_event(said: str | bytes) -> Any:
 
 def read_session(said: dict[str, Any]) -> tuple[SessionFields, list[ApiError]]:
     """The session's valid fields, and what is wrong with the others, which are left out."""
-    said, refused = _present(said), list[ApiError]()
+    said, refused = dict(said), list[ApiError]()
     while True:
         try:
             return SessionFields.model_validate(said), refused
@@ -335,7 +313,7 @@ def read_session(said: dict[str, Any]) -> tuple[SessionFields, list[ApiError]]:
 def read_response(said: dict[str, Any]) -> ResponseFields:
     """Raises ApiError for fields that would ask for a different answer than is given."""
     try:
-        return parse_value(_present(said), ResponseFields)
+        return parse_value(said, ResponseFields)
     except ApiError as error:
         raise _of(error, "response") from None
 
@@ -344,20 +322,6 @@ def _of(error: ApiError, holder: str) -> ApiError:
     """The same error, about a field of the `holder`."""
     error.param, error.message = f"{holder}.{error.param}", f"{holder}.{error.message}"
     return error
-
-
-def _present(said: dict[str, Any]) -> dict[str, Any]:
-    """The same fields under their present names."""
-    now = {name: value for name, value in said.items() if name not in EARLIER}
-    for name, (*inside, last) in EARLIER.items():
-        if name not in said:
-            continue
-        place = now
-        for step in inside:
-            inner = place.get(step)
-            place[step] = place = dict(inner) if isinstance(inner, dict) else {}
-        place.setdefault(last, said[name])
-    return now
 
 
 def _held(said: Any, place: tuple[int | str, ...]) -> tuple[int | str, ...]:

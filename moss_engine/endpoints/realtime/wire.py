@@ -1,5 +1,4 @@
-"""Transport of a realtime session's events and sound: a WebSocket, on which clients may use the
-earlier names of events, or a WebRTC call (`calls`)."""
+"""Transport of a realtime session's events and sound: a WebSocket, or a WebRTC call (`calls`)."""
 
 from __future__ import annotations
 
@@ -18,17 +17,6 @@ RATE_HZ = FROM_HZ
 """Rate of the sound that sessions work with."""
 MAX_NAME_CHARS = 512
 GONE = (WebSocketDisconnect, TimeoutError)
-EARLIER = {
-    "response.output_audio.delta": "response.audio.delta",
-    "response.output_audio.done": "response.audio.done",
-    "response.output_audio_transcript.delta": "response.audio_transcript.delta",
-    "response.output_audio_transcript.done": "response.audio_transcript.done",
-    "response.output_text.delta": "response.text.delta",
-    "response.output_text.done": "response.text.done",
-    "conversation.item.added": "conversation.item.created",
-}
-"""Names that events had before general availability, for clients that ask for them."""
-EARLIER_PARTS = {"output_audio": "audio", "output_text": "text"}
 
 
 class Wire(Protocol):
@@ -52,13 +40,10 @@ class Wire(Protocol):
 
 
 class SocketWire:
-    """A WebSocket; `earlier`: events have their earlier names."""
-
     plays = False
 
-    def __init__(self, socket: WebSocket, *, earlier: bool = False):
+    def __init__(self, socket: WebSocket):
         self._socket = socket
-        self._earlier = earlier
 
     async def receive(self) -> str | bytes | None:
         message = await self._socket.receive()
@@ -67,25 +52,10 @@ class SocketWire:
         return message.get("text") or message.get("bytes") or ""
 
     async def send(self, event: dict[str, Any]) -> None:
-        if self._earlier:
-            if event["type"] == "conversation.item.done":
-                return
-            event = _earlier({**event, "type": EARLIER.get(event["type"], event["type"])})
         await self._socket.send_text(json.dumps(event, ensure_ascii=False))
 
     def hush(self) -> None:
         """Clients play what they are sent by themselves."""
-
-
-def _earlier(value: Any) -> Any:
-    """The same with the earlier names of items' parts."""
-    if isinstance(value, list):
-        return [_earlier(inner) for inner in value]
-    if not isinstance(value, dict):
-        return value
-    told = {name: _earlier(inner) for name, inner in value.items()}
-    kind = told.get("type")
-    return {**told, "type": EARLIER_PARTS[kind]} if kind in EARLIER_PARTS else told
 
 
 def samples_of(data: str, decoder: Decoder | None, last: bool = False) -> np.ndarray:

@@ -231,6 +231,7 @@ class FakeService:
     requests: list[Request] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     acknowledged: dict[str, int] = field(default_factory=dict)
+    chunk_ready_s: list[float] = field(default_factory=list)  # wall clock: shared with the browser
     open: dict[str, Request] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
     left_out: dict[str, int] = field(default_factory=dict)
@@ -284,7 +285,7 @@ class FakeService:
     def reset(self, script: Script | None = None) -> None:
         """As new, for the next test."""
         self.script, self.waiting = script or Script(seconds=1.2, rtf=0.2), 0
-        for record in (self.requests, self.cancelled, self.encoded):
+        for record in (self.requests, self.cancelled, self.chunk_ready_s, self.encoded):
             record.clear()
         self.acknowledged.clear()
         self.over.clear()
@@ -370,6 +371,7 @@ class FakeService:
             if await self._stopped(key, pause_s) or await self._held_back(key, start):
                 yield Finished(key, now_s(), rows, FinishReason.CANCELLED, ())
                 return
+            self.chunk_ready_s.append(time.time())
             samples = wave[start : start + step]
             yield AudioChunk(key, now_s(), rows, samples, start, RATE_HZ, codec=script.codec)
         yield Finished(key, now_s(), rows, FinishReason.STOP, ())

@@ -27,7 +27,8 @@ def _run(name: str) -> None:
     try:
         program.run()
     except Exception as error:
-        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+        of_memory = "allocate memory" in str(error) or "std::bad_alloc" in str(error)
+        if not of_memory and not isinstance(error, MemoryError):
             raise
         sys.exit(
             "There is too little memory (the built-in voice takes 605 MB): end other programs, "

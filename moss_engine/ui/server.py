@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import gradio as gr
-import httpx
 import numpy as np
 from gradio.route_utils import CustomCORSMiddleware as CORS
 from starlette.middleware import Middleware
@@ -154,11 +153,6 @@ def serve(page: gr.Blocks, config: PageConfig, settings: dict[str, Any]) -> None
         raise ConfigError(
             f"The page cannot be served on port {config.port} ({error}); give another with --port, "
             "or start again when the machine is less busy: Gradio waits 5 s for it."
-        ) from None
-    except httpx.TransportError as error:  # Gradio asks the page whether it is there
-        raise ConfigError(
-            f"This machine cannot reach itself at {config.host} ({error}); bring its loopback "
-            "interface up: ip link set lo up"
         ) from None
     stay_alone(page)
     if config.share and not page.share_url:

@@ -66,7 +66,7 @@ ALLOWED = {
     # Programs are a second kind of page: they know the service's values, sound, and nothing of ui.
     "endpoints": "api audio text.beside text.language endpoints.* "
     "aiortc anyio av mcp prometheus_client pydantic soundfile starlette",
-    "ui": "api audio endpoints options text.language ui.* gradio httpx starlette",
+    "ui": "api audio endpoints options text.language ui.* gradio starlette",
     # What becomes of a question: it knows the page's handlers, not its layout.
     "ui.audio_in": "api audio",
     "ui.entrance": "api ui.audio_in brotli gradio h11 starlette uvicorn",

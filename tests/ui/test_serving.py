@@ -145,16 +145,6 @@ def test_an_address_of_another_machine_is_refused(host):
         launch(FakeService(), PageConfig(host=host, port=free_port()))
 
 
-def test_without_even_a_loopback_network_the_remedy_is_said():
-    apart = ("unshare", "-rn")
-    if not shutil.which("unshare") or subprocess.call([*apart, "true"]):
-        pytest.skip("no network namespaces")
-    start = "from tests.ui.test_serving import *; launch(FakeService(), PageConfig())"
-    told = subprocess.run([*apart, sys.executable, "-c", start], cwd=ROOT, capture_output=True)
-    assert b"ConfigError: This machine cannot reach itself" in told.stderr
-    assert b"ip link set lo up" in told.stderr
-
-
 def test_a_pool_too_small_to_speak_with_is_refused_at_start():
     service = FakeService(
         Script(error=ContextError("The conversation needs 18 rows.")), replace(INFO, kv_rows=64)

@@ -24,7 +24,7 @@ _DATE += r"|what is today's date|today's date|what is the day)"
 
 def clock(question: str, now: datetime) -> str | None:
     """The time, the day or the date, where that is asked for."""
-    text = re.sub(r" (?:today|now|here|right now|at the moment)$", "", bare(question))
+    text = re.sub(r"(?<! is) (?:today|now|here|right now|at the moment)$", "", bare(question))
     if re.fullmatch(_TIME, text):
         return f"It is {now.hour % 12 or 12}:{now.minute:02d} {'AM' if now.hour < 12 else 'PM'}."
     if re.fullmatch(_DAY, text):

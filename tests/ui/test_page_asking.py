@@ -169,7 +169,7 @@ def test_a_refusal_that_the_page_knows_leaves_a_speaking_reply_alone(service, ta
     tab.ask("At no speed.")
     assert tab.told() == "Speed is empty; give a number from 0.7 to 1.5."
     speed.fill("1")
-    tab.page.locator("#settings summary").click()
+    tab.page.locator("#settings summary").press("Enter")
     tab.page.get_by_label("New seed for every reply").uncheck()
     tab.page.locator("#seed input").fill("-4")
     tab.ask("With a seed that does not exist.")

@@ -235,4 +235,6 @@ def run() -> None:
 
 
 if __name__ == "__main__":
-    run()
+    from moss_engine.programs import say
+
+    say()

@@ -24,8 +24,6 @@ from moss_engine.ui.parts.masthead import masthead, running
 from moss_engine.ui.parts.programs import OPEN_PROGRAMS
 from moss_engine.ui.parts.settings import settings
 from moss_engine.ui.parts.words import (
-    CACHE_AGE_S,
-    CACHE_CHECK_S,
     NOTICE,
     SENT_ON,
     TO_ASK,
@@ -41,12 +39,7 @@ MAX_QUEUE = 256  # calls that Gradio has not begun yet
 
 def build_page(handlers: Handlers) -> gr.Blocks:
     """The page, ready to launch."""
-    with gr.Blocks(
-        title=TITLE,
-        analytics_enabled=False,
-        delete_cache=(CACHE_CHECK_S, CACHE_AGE_S),
-        fill_width=True,
-    ) as page:
+    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
         gr.HTML("", js_on_load="window.first.arrived(element)", apply_default_css=False)
         offer(handlers, Outboxes(page))
     page.queue(api_open=False, max_size=MAX_QUEUE)

@@ -363,6 +363,9 @@ PRESSES = {  # what becomes of them: blocks of sound, processors that run, and w
         f"{TWICE} await grant(0, 1); await Promise.all(starts);", [1, 1, 1, 1, True]),
     "again, and the browser answers the later one first": (
         f"{TWICE} await grant(1, 0); await Promise.all(starts);", [1, 1, 1, 1, True]),
+    "again, and then no more": (
+        f"{TWICE} await grant(0, 1); await Promise.all(starts); capture.stop();",
+        [0, 0, 1, 0, False]),
     "a second start": (
         "const starts = [capture.start(), capture.start()]; await grant(0, 1); await Promise.all(starts);",
         [1, 1, 1, 1, True]),

@@ -100,8 +100,8 @@ def make_cache() -> Path:
 
 
 def start_emptying(cache: Path, every_s: float, age_s: float) -> None:
-    """Remove folders of sound as they grow old, for as long as the process lives: Gradio does so
-    with those alone that its own functions gave."""
+    """Remove folders of sound as they grow old, for as long as the process lives: Gradio could do
+    so with those alone that its own functions gave."""
 
     def work() -> None:
         while True:

@@ -79,6 +79,13 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
             ) from None
         return await answer_call(server, request)
 
+    async def hang_up(request: Request, caller: Caller) -> Response:
+        call = server.calls.get(request.path_params["call"])
+        if call is None:
+            raise ApiError(404, "There is no such call, or it has ended.", "call_not_found")
+        call.cancel()
+        return Response()
+
     async def metrics(request: Request) -> Response:
         """Counts against nobody's calls."""
         server.access.caller(request.scope)  # type: ignore[arg-type]
@@ -96,6 +103,9 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
             route("/v1/audio/speech", post, partial(speak, server), SpeechBody),
             route("/v1/audio/transcriptions", post, partial(transcribe, server)),
             route(
+                "/v1/audio/translations", post, partial(transcribe, server, task="translate")
+            ),
+            route(
                 "/v1/chat/completions", post, partial(complete, server, Memory()), ChatBody,
                 MAX_SOUND_BYTES,
             ),
@@ -103,6 +113,7 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
             route("/v1/realtime/client_secrets", post, partial(issue, server), SecretBody),
             *([route("/mcp", post, open_tool(server))] if tool else ()),
             Route(CALLS, call, methods=post),
+            route(f"{CALLS}/{{call}}/hangup", post, hang_up),
             route("/v1/realtime", get, no_socket),
             WebSocketRoute("/v1/realtime", partial(converse, server)),
             Route("/metrics", metrics),

@@ -37,7 +37,7 @@ class Server:
     names: InitVar[Mapping[str, str] | None] = None
     strict_names: InitVar[bool] = False
     known: Names = field(init=False)
-    calls: set[asyncio.Task[None]] = field(default_factory=set)  # those over WebRTC that are open
+    calls: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # over WebRTC, while open
 
     def __post_init__(self, names: Mapping[str, str] | None, strict_names: bool) -> None:
         known = Names(self.model, self.info.voices, names or {}, strict_names)

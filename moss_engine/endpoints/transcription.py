@@ -1,4 +1,5 @@
-"""POST /v1/audio/transcriptions: what a recogniser understands of a sound file."""
+"""POST /v1/audio/transcriptions, and translations: what a recogniser understands of a sound file.
+It hears English alone, which is its own translation."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ class TranscriptionBody(OpenBody):
     ] = ("segment",)
 
 
-async def transcribe(server: Server, request: Request, caller: Caller) -> Response:
+async def transcribe(
+    server: Server, request: Request, caller: Caller, task: str = "transcribe"
+) -> Response:
     """The response; raises ApiError for what cannot be read or heard."""
     body, file = await _read_form(request)
     server.check_model(body.model)
@@ -74,7 +77,7 @@ async def transcribe(server: Server, request: Request, caller: Caller) -> Respon
         raise of_moss(error, "file") from None
     if transcript is None:  # nobody waits for it
         return Response(status_code=204)
-    response = _answer(body, transcript)
+    response = _answer(body, transcript, task)
     ignored = without_effect(body)
     if not timed and "timestamp_granularities" in body.model_fields_set:
         ignored.append("timestamp_granularities")
@@ -82,7 +85,7 @@ async def transcribe(server: Server, request: Request, caller: Caller) -> Respon
     return response
 
 
-def _answer(body: TranscriptionBody, transcript: Transcript) -> Response:
+def _answer(body: TranscriptionBody, transcript: Transcript, task: str) -> Response:
     seconds = round(transcript.seconds, 3)
     text, usage = transcript.text, {"type": "duration", "seconds": seconds}
     if body.stream:
@@ -98,7 +101,7 @@ def _answer(body: TranscriptionBody, transcript: Transcript) -> Response:
         return PlainTextResponse(srt(found))
     if body.response_format == "vtt":
         return Response(vtt(found), media_type="text/vtt")
-    whole = {"task": "transcribe", "language": "english", "duration": seconds, "text": text}
+    whole = {"task": task, "language": "english", "duration": seconds, "text": text}
     if "segment" in body.timestamp_granularities:
         whole["segments"] = [_segment(number, caption) for number, caption in enumerate(found)]
     if "word" in body.timestamp_granularities:

@@ -18,7 +18,7 @@ MAX_SESSIONS = 256
 MAX_CHARS = 400
 """A longer question is searched for a text to repeat and for a sum alone."""
 MOST_SENTENCES = 4
-_END = re.compile(r"(?<=[.!?])\s+")
+_END = re.compile(r"(?<=[.!?])\s+|,? and (?=(?:what|which|how|who|when|where|tell me)\b)", re.I)
 
 
 @dataclass
@@ -79,10 +79,13 @@ class SmallTalk:
 
     def _known(self, session: _Session, question: Question) -> str:
         suggested, session.suggested = session.suggested, False
-        if (text := self._by_tools(question)) is not None:
-            return text
         asked = question.text[:MAX_CHARS]
-        text = self._by_sentences(session, question) or self._by_heart(session, asked)
+        text = (
+            tools.said_again(question.text, question.before)
+            or self._by_sentences(session, question)
+            or self._by_tools(question)
+            or self._by_heart(session, asked)
+        )
         if text is not None:
             return text
         if is_sad(asked):
@@ -92,8 +95,8 @@ class SmallTalk:
         return admit(asked, session.admitted - 1, suggests=session.suggested)
 
     def _by_sentences(self, session: _Session, question: Question) -> str | None:
-        """The answers to several sentences of which the last one is known ("Thanks. How are you?").
-        Something sad gets no other answer beside it."""
+        """The answers to several sentences or questions of which the last one is known ("Thanks.
+        How are you?"). Something sad gets no other answer beside it."""
         sentences = _END.split(question.text[:MAX_CHARS].strip())
         if not 1 < len(sentences) <= MOST_SENTENCES:
             return None

@@ -85,6 +85,13 @@ def test_words_and_segments_have_their_times(client, url, recording):
     assert plain.words is None and len(plain.segments) == 1
 
 
+def test_english_is_its_own_translation(client, recording):
+    answer = client.audio.translations.create(
+        model="whisper-1", file=("a.wav", recording), response_format="verbose_json"
+    )
+    assert (answer.text, answer.task) == ("What time is it?", "translate")
+
+
 @pytest.mark.parametrize(
     ("name", "file"),
     [

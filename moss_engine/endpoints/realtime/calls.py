@@ -245,10 +245,10 @@ async def answer_call(server: Server, request: Request) -> Response:
         answer = await call.answer(offer)
         session = Connection(server, caller, call, {**settings, **said})
         task = asyncio.create_task(_serve(session, call, held.pop_all()))
-        server.calls.add(task)
-        task.add_done_callback(server.calls.discard)
-    place = f"/v1/realtime/calls/rtc_{secrets.token_hex(12)}"
-    return Response(answer, 201, {"Location": place}, media_type=SDP)
+        name = f"rtc_{secrets.token_hex(12)}"
+        server.calls[name] = task
+        task.add_done_callback(lambda _: server.calls.pop(name))
+    return Response(answer, 201, {"Location": f"/v1/realtime/calls/{name}"}, media_type=SDP)
 
 
 async def _serve(session: Connection, call: Call, held: contextlib.ExitStack) -> None:

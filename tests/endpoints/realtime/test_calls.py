@@ -30,6 +30,7 @@ class Caller:
         self.peer = aiortc.RTCPeerConnection(aiortc.RTCConfiguration(iceServers=[]))
         self.mic = Voice(lambda: None)
         self.told: list[dict] = []
+        self.url = ""
         self.heard: list[int] = []
         self.peer.addTrack(self.mic)
         self.channel = self.peer.createDataChannel("oai-events")
@@ -73,7 +74,7 @@ def call(url):
                 form = {"sdp": (None, offer), "session": (None, json.dumps(session))}
                 answer = await client.post(path, files=form)
         assert answer.status_code == 201, answer.text
-        assert answer.headers["location"].startswith("/v1/realtime/calls/rtc_")
+        caller.url = f"{url}{answer.headers['location']}"
         description = aiortc.RTCSessionDescription(answer.text, "answer")
         await asyncio.wait_for(caller.peer.setRemoteDescription(description), PATIENCE_S)
         try:
@@ -150,6 +151,18 @@ async def test_a_call_goes_on_speaking_beside_what_is_written(call, service):
             await caller.tell("response.create", response=apart)
         error = (await caller.until("error"))["error"]
         assert error["code"] == "conversation_already_has_active_response"
+
+
+async def test_a_program_hangs_up(call, service):
+    service.script = Script(seconds=30.0, first_s=0.02, rtf=1.0)
+    async with call(MANUAL) as caller, httpx.AsyncClient() as client:
+        await caller.until("session.created")
+        await caller.tell("response.create")
+        await caller.until("output_audio_buffer.started")
+        assert (await client.post(f"{caller.url}/hangup")).status_code == 200
+        assert await soon(lambda: caller.peer.connectionState == "closed" and not service.open)
+        again = await client.post(f"{caller.url}/hangup")
+        assert again.status_code == 404 and "has ended" in again.text
 
 
 def test_without_its_package_calls_say_how_to_get_it(service, monkeypatch):

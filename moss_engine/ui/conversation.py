@@ -50,19 +50,19 @@ class Conversation:
     doubted: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_DOUBTED))
     _writing: threading.Lock = field(default_factory=threading.Lock)
 
-    def history(self, asked: Turn | None = None) -> tuple[Message, ...]:
+    def history(self, asked: Turn) -> tuple[Message, ...]:
         """The turns to answer after: those remembered, of any mode, of whose reply something was
         heard, and which hold no recordings of what is `asked` now."""
-        said_again = asked.utterances if asked else set()
         told = [
             (turn, answer)
             for turn in self.turns
-            if turn.remembered and (answer := turn.as_history(through_text=turn.through_text))
+            if turn.mode.history
+            and (answer := turn.as_history(through_text=turn.mode.through_text))
         ]
         return tuple(
             message
             for turn, answer in told[self.forgotten :]
-            if not turn.utterances & said_again
+            if not turn.utterances & asked.utterances
             for message in (Message("user", turn.content), Message("assistant", answer))
         )
 
@@ -86,7 +86,7 @@ class Conversation:
         position = POSITION.fullmatch(heard)
         with self._writing:
             for turn in self.turns:
-                if not position or not turn.remembered or turn.run != position[1] or turn.is_cut:
+                if not position or not turn.mode.history or turn.run != position[1] or turn.is_cut:
                     continue
                 turn.cut(int(position[2]), info)
                 if turn.is_cut and (clip := turn.answer_clip):

@@ -80,9 +80,11 @@ def make_document(page: str) -> Document:
 
 
 def own_file(name: str) -> tuple[str, bytes]:
-    """Address and content of a file beside this one."""
+    """Address and content of a file beside this one. The address changes with the content, so that
+    browsers may keep it for good."""
     body = (HERE / name).read_bytes()
-    return _path(name, body), body
+    stem, dot, kind = name.partition(".")
+    return f"assets/{stem}-{hashlib.blake2b(body, digest_size=6).hexdigest()}{dot}{kind}", body
 
 
 def styles_of_page() -> str:
@@ -93,12 +95,6 @@ def styles_of_page() -> str:
         root = f"#{part}" if part == name else f"#page #{part}"
         sheet += f"{root} {{\n{rules}}}\n"
     return sheet
-
-
-def _path(name: str, body: bytes) -> str:
-    """An address that changes with the file, which may be kept for good then."""
-    stem, dot, kind = name.partition(".")
-    return f"assets/{stem}-{hashlib.blake2b(body, digest_size=6).hexdigest()}{dot}{kind}"
 
 
 def preview(root: str, picture: str) -> str:

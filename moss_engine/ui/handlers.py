@@ -65,11 +65,11 @@ class Handlers:
         `utterance` names; what is wrong with it is the last one. Leaving early stops it. It may
         have been begun `ahead`. It is made no faster than it is heard if it is `paced`."""
         seed = ahead.seed if ahead is not None and values["new_seed"] else None
-        mode = next((mode for mode in self.facts.modes if mode.name == values["mode"]), None)
+        named = (mode for mode in self.facts.modes if mode.name == values["mode"])
         turn = Turn(
             run=run,
             seed=form.draw_seed(values) if seed is None else seed,
-            mode=mode,
+            mode=next(named, self.facts.default_mode),  # one that is not there is refused below
             pieces_of=self.facts.pieces_of,
         )
         return _whole(turn, self._told(values, turn, conversation, ahead, paced))
@@ -124,12 +124,11 @@ class Handlers:
         """What was typed, or what was said, with its codes."""
         if self.facts.mode(values["mode"]).input == "text":
             return values["text"]
-        if self.ingest is None:
-            raise ParameterError("This page takes no recordings; type your question.")
+        assert self.ingest is not None, "a page without one has no mode that takes speech"
         return await self.ingest.said(values["utterance"])
 
     def _request(self, values: dict[str, Any], turn: Turn, conversation: Conversation) -> Request:
-        history = conversation.history(turn) if turn.remembered else ()
+        history = conversation.history(turn) if turn.mode.history else ()
         session_id, said = conversation.session_id, turn.content
         request = form.request_of(values, self.facts, turn.seed, history, said, session_id)
         return replace(request, visitor=conversation.visitor)

@@ -96,13 +96,14 @@ class Wire:
         self._stream: OpusStream | None = None
 
     def pack(self, message: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """A message without its sound, and that; `sound` says which way it goes."""
+        """A message without its sound, and its sound; the key `sound` says how it is packed, of
+        Opus every packet behind its length: two bytes, the lower first."""
         words = {key: value for key, value in message.items() if key != "pcm"}
         if not self._opus or (message["rate"] and message["rate"] not in RATES_HZ):
             return {**words, "sound": "pcm"}, message["pcm"]
-        packets = self._packets(message)
+        packets = [len(one).to_bytes(2, "little") + one for one in self._packets(message)]
         head = _text(self._stream.head) if self._stream else None
-        return {**words, "sound": "opus", "head": head}, framed(packets)
+        return {**words, "sound": "opus", "head": head}, b"".join(packets)
 
     def _packets(self, message: Mapping[str, Any]) -> list[bytes]:
         packets = []
@@ -117,11 +118,6 @@ class Wire:
         """The reply is over, perhaps before its end."""
         if self._stream:
             self._stream.close()
-
-
-def framed(packets: list[bytes]) -> bytes:
-    """Every packet behind its length, as two bytes with the lower first."""
-    return b"".join(len(packet).to_bytes(2, "little") + packet for packet in packets)
 
 
 def _text(data: bytes) -> str:

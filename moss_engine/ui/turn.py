@@ -63,7 +63,7 @@ class News:
 
 @dataclass(eq=False, kw_only=True)
 class Turn(Answered):
-    """What was typed or said in a `mode`, or (None) one that is not there; and its reply.
+    """What was typed or said in a `mode`, and its reply.
 
     `run` names the reply in the browser and is no secret. `state` is one of waiting, thinking,
     speaking, done, length, stopped, failed; the last four end it. The question reached the page at
@@ -76,9 +76,9 @@ class Turn(Answered):
     is a clip; `unkept` says why it could not become one. `pieces_of` says what text ids stand for.
     """
 
+    mode: Mode
     run: str = ""
     seed: int = 0
-    mode: Mode | None = None
     asked: str | Utterance = ""
     state: str = "waiting"
     note: str = ""
@@ -107,22 +107,12 @@ class Turn(Answered):
 
     @property
     def speaks(self) -> bool:
-        return self.mode is None or self.mode.output == "speech"
+        return self.mode.output == "speech"
 
     @property
     def reads(self) -> bool:
         """Whether the answer is the text itself, read aloud."""
-        return self.mode is not None and self.mode.split_sentences
-
-    @property
-    def remembered(self) -> bool:
-        """Whether it is history for later turns."""
-        return self.mode is not None and self.mode.history
-
-    @property
-    def through_text(self) -> bool:
-        """Whether it is history as words."""
-        return self.mode is not None and self.mode.through_text
+        return self.mode.split_sentences
 
     @property
     def content(self) -> Text | Speech:

@@ -24,8 +24,9 @@ from moss_engine.ui.door import Tab
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.stream import messages
 from moss_engine.ui.turn import Turn
-from tests.ui.page_support import CODE_SAMPLES, IDS, INFO, FakeService, Script, no_room, soon
+from tests.ui.page_support import CODE_SAMPLES, IDS, INFO, READ, FakeService, Script, no_room, soon
 
+TYPED = Turn(mode=READ)
 VALUES = {**form.defaults(INFO), "text": "Hello there.", "seed": 7, "new_seed": False}
 
 
@@ -136,7 +137,7 @@ async def test_sound_is_acknowledged_as_a_listener_hears_it(service):
     service.info = replace(INFO, run_ahead_s=1.0)
     now, heard = [0.0], service.acknowledged
     asked = form.request_of(VALUES, INFO, 7, (), Text("Hello there."), "tab")
-    reply, turn = await service.submit(asked), Turn(clock=lambda: now[0])
+    reply, turn = await service.submit(asked), Turn(mode=READ, clock=lambda: now[0])
     task = asyncio.ensure_future(collect(messages(reply, turn, no_pool)))
     assert await soon(lambda: turn.num_made >= INFO.sample_rate_hz)
     assert heard[asked.request_id] <= 0, "nothing was heard yet"
@@ -256,12 +257,6 @@ async def test_modes_mix_in_one_conversation_and_nothing_is_encoded_twice(handle
     assert len(service.encoded) == 2, "a recording was encoded again"
 
 
-async def test_without_ears_no_recording_is_taken(handlers):
-    handlers.ingest = None
-    shown = await collect(reply(handlers, mode="listen", utterance="any"))
-    assert "takes no recordings" in shown[-1]["note"]
-
-
 async def stop_at(
     handlers: Handlers, service: FakeService, samples: int
 ) -> tuple[Conversation, list]:
@@ -300,21 +295,21 @@ async def test_a_reply_that_was_over_is_cut_too(handlers, service):
     await handlers.stop(f"{shown[-1]['run']}:4800", conversation)
     chat = await handlers.entries(conversation)
     assert soundfile.info(chat[-1]["clip"]["file"]["path"]).frames == 4800
-    assert 0 < len(conversation.history()[1].content.rows) < len(rows)
+    assert 0 < len(conversation.history(TYPED)[1].content.rows) < len(rows)
 
 
 @pytest.mark.parametrize("heard", ["", "00000000:5", "deadbeef:99999999999999"])
 async def test_what_is_said_about_another_reply_changes_nothing(handlers, heard):
     conversation = Conversation(session_id="tab")
     await listen(handlers, conversation)
-    rows = conversation.history()[1].content.rows
+    rows = conversation.history(TYPED)[1].content.rows
     await handlers.stop(heard, conversation)
-    assert conversation.history()[1].content.rows == rows
+    assert conversation.history(TYPED)[1].content.rows == rows
 
 
 async def test_an_unheard_reply_was_never_said_and_who_goes_on_asks_one_question(handlers, service):
     conversation, chat = await stop_at(handlers, service, 0)
-    assert conversation.history() == ()
+    assert conversation.history(TYPED) == ()
     assert [entry["role"] for entry in chat] == ["user", "assistant"]
     first = conversation.turns[0].asked.keys
     service.script = Script(seconds=0.5, rtf=0.01, first_s=0.01)

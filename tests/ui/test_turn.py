@@ -24,6 +24,7 @@ from moss_engine.api.tokens import Modality, Row
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.ui.stream import Wire
 from moss_engine.ui.turn import Turn
+from tests.ui.page_support import MODES
 
 RATE_HZ = 1000
 
@@ -54,7 +55,7 @@ REPLY: list[Event] = [
 
 
 def folded(events: list[Event], **known) -> Turn:
-    turn = Turn(run="run", seed=3, clock=lambda: 100.0, **known)
+    turn = Turn(mode=MODES[1], run="run", seed=3, clock=lambda: 100.0, **known)
     for event in events:
         turn.fold(event)
     return turn
@@ -101,7 +102,7 @@ def test_the_way_it_ended_is_said(end, state, note):
 
 def test_stages_are_seconds_since_the_request_was_accepted():
     now = [99.6]
-    turn = Turn(clock=lambda: now[0])
+    turn = Turn(mode=MODES[1], clock=lambda: now[0])
     for now[0], event in zip([100.0] * len(REPLY), REPLY, strict=True):
         turn.fold(event)
     now[0] = 101.5

@@ -4,6 +4,7 @@ endpoint and the checks of requests follow from this table."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Literal
 
 Kind = Literal["text", "choice", "number", "flag"]
@@ -29,6 +30,10 @@ class Control:
     step: float = 1.0
     integer: bool = False
     default: Any = ""
+
+    def of(self, sampling: Any) -> Any:
+        """Its value in a `Sampling`."""
+        return reduce(getattr, self.path, sampling)
 
 
 def _channel(prefix: str, channel: str) -> tuple[Control, ...]:

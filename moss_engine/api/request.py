@@ -204,11 +204,8 @@ def check_sampling(sampling: Sampling) -> None:
         if not isinstance(channel, ChannelSampling):
             raise ParameterError(f"sampling.{name} is missing; give {', '.join(CHANNEL)}.")
     for control in (*SAMPLED, MIN_ROWS):
-        value: object = sampling
-        for name in control.path:
-            value = getattr(value, name)
         high = MAX_SEED if control.name == "seed" else control.high
-        _check_number(".".join(control.path), value, control, high)
+        _check_number(".".join(control.path), control.of(sampling), control, high)
     for name, channel in (("text", sampling.text), ("audio", sampling.audio)):
         if 0 < channel.temperature < LOWEST_TEMPERATURE:
             raise ParameterError(

@@ -11,7 +11,7 @@ import soundfile
 RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)  # that Opus knows
 QUALITY = 0.94  # libsndfile's compression level: about 20 kbit/s
 PAGE_MS = 20.0  # a packet's length: every one leaves as soon as it is full
-SET_PAGE_LATENCY_MS = 0x1302  # SFC_SET_OGG_PAGE_LATENCY_MS, which soundfile has no name for
+SET_PAGE_LATENCY_MS = 0x1302  # libsndfile's SFC_SET_OGG_PAGE_LATENCY_MS
 PAGE_HEAD_BYTES = 27
 
 
@@ -33,8 +33,7 @@ class OpusStream:
         self._file = soundfile.SoundFile(
             pipe, "w", rate_hz, 1, format="OGG", subtype="OPUS", compression_level=QUALITY
         )
-        latency = soundfile._ffi.new("double*", PAGE_MS)  # pyright: ignore
-        soundfile._snd.sf_command(self._file._file, SET_PAGE_LATENCY_MS, latency, 8)  # pyright: ignore
+        set_page_latency(self._file, PAGE_MS)
 
     def push(self, pcm: np.ndarray) -> list[bytes]:
         """int16 [n] -> the packets that are full now."""
@@ -70,6 +69,14 @@ class OpusStream:
         self._skip -= len(heads)
         self.head = self.head or (heads[0] if heads else b"")
         return packets
+
+
+def set_page_latency(file: soundfile.SoundFile, ms: float) -> None:
+    """Make Ogg pages of so many milliseconds; by default the first comes after a second. soundfile
+    does not offer this setting."""
+    native: Any = soundfile
+    value = native._ffi.new("double*", ms)
+    native._snd.sf_command(file._file, SET_PAGE_LATENCY_MS, value, 8)
 
 
 class _Pipe(io.BytesIO):

@@ -17,6 +17,7 @@ from moss_engine.api.errors import AudioFormatError
 from moss_engine.api.request import Speech
 from moss_engine.api.service import hear
 from moss_engine.audio.file import read_audio
+from moss_engine.audio.opus import set_page_latency
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.endpoints.bodies import PIECE_BYTES, beside_if_large
 from moss_engine.endpoints.server import Server
@@ -44,8 +45,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 """Of libsndfile."""
 UNKNOWN_SIZE = 0xFFFF_FFFF
-SET_OGG_PAGE_LATENCY_MS = 0x1302
-PAGE_MS = 100.0
+PAGE_MS = 100.0  # of Opus, in which a first sound leaves
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Packed:
         file: Any = self._sink
         self._file = soundfile.SoundFile(file, "w", sample_rate_hz, 1, **settings)
         if settings["format"] == "OGG":
-            _set_page_latency(self._file, PAGE_MS)
+            set_page_latency(self._file, PAGE_MS)
 
     async def push(self, samples: np.ndarray) -> bytes:
         """float32 [n] in [-1, 1] -> the next bytes, which may be none."""
@@ -116,14 +116,6 @@ async def whole_file(samples: np.ndarray, name: Format, sample_rate_hz: int) -> 
     pcm = to_pcm16(samples)
     await asyncio.to_thread(soundfile.write, file, pcm, sample_rate_hz, **SETTINGS[name])
     return file.getvalue()
-
-
-def _set_page_latency(file: soundfile.SoundFile, ms: float) -> None:
-    """Make Ogg pages of 100 ms: by default a page, and so the first sound, comes after a second.
-    soundfile does not offer this setting."""
-    native: Any = soundfile
-    value = native._ffi.new("double*", ms)
-    native._snd.sf_command(file._file, SET_OGG_PAGE_LATENCY_MS, value, 8)
 
 
 class _Sink(io.RawIOBase):

@@ -7,7 +7,7 @@ tab sends, besides binary frames, which are its microphone's int16 PCM at 16 kHz
     session.close                                     the tab is closed
     got                        last                   it has every frame up to that number
     response.create            values, run, heard, sound
-    response.prepare           values                 to be answered by what is being said
+    response.prepare           values                 how what is being said will be asked
     response.cancel            heard
     conversation.clear
     pool.read                                         what of the service is in use now
@@ -203,7 +203,7 @@ class Tab:
         self._replying.add_done_callback(self._replies.discard)
 
     def _stopped(self) -> set[asyncio.Task[None]]:
-        """What is answered now, or was about to be, is not from now on; to be waited for."""
+        """Cancel the reply that is being made. Returns all replies that still end, to wait for."""
         if self._replying is not None:
             self._replying.cancel()
             self._replying = None
@@ -244,7 +244,7 @@ class Tab:
         return self._handlers.answer(values, run, self.conversation, self._ahead)
 
     def _paused(self, said: Speech | None) -> None:
-        """Whoever talks pauses, and may be done: the answer is begun. Who goes on gets none."""
+        """The speaker pauses after `said`: begin the answer. None: they go on, so drop it."""
         microphone = self._microphone
         self._ahead.drop()
         if said is None or self._prepared is None or microphone is None:

@@ -27,14 +27,10 @@ RUN = re.compile(r"[0-9a-f]{8}")
 
 def defaults(facts: ServiceInfo) -> dict[str, Any]:
     """The values that the page opens with: the checkpoint's own where it has some."""
-    own = {"mode": facts.default_mode.name, "voice": facts.voices[0]}
-    values = {}
-    for control in CONTROLS:
-        value: Any = facts.sampling
-        for field in control.path:
-            value = getattr(value, field)
-        values[control.name] = value if control.path else own.get(control.name, control.default)
-    return {**values, "seed": BY_NAME["seed"].default}
+    own = {control.name: control.default for control in CONTROLS}
+    sampled = {control.name: control.of(facts.sampling) for control in CONTROLS if control.path}
+    chosen = {"mode": facts.default_mode.name, "voice": facts.voices[0], "seed": own["seed"]}
+    return {**own, **sampled, **chosen}
 
 
 KINDS: Mapping[str, type] = {"text": str, "choice": str, "number": float, "flag": bool}

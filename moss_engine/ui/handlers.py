@@ -61,9 +61,9 @@ class Handlers:
         *,
         paced: bool = True,
     ) -> Messages:
-        """Every message of the answer, called `run`, to what was typed or to the recording that
-        `utterance` names; what is wrong with it is the last one. Leaving early stops it. It may
-        have been begun `ahead`. It is made no faster than it is heard if it is `paced`."""
+        """Every message of the reply called `run` to the `values` of the page's controls; an error
+        is told in the last one. Leaving early stops the reply. It may have been begun `ahead`. If
+        it is `paced`, it is made no faster than somebody can listen."""
         seed = ahead.seed if ahead is not None and values["new_seed"] else None
         named = (mode for mode in self.facts.modes if mode.name == values["mode"])
         turn = Turn(
@@ -77,8 +77,8 @@ class Handlers:
     def begin(
         self, values: dict[str, Any], said: Utterance, conversation: Conversation, ahead: Ahead
     ) -> None:
-        """Begin the answer to what is being said, so far `said`, with nothing told of it; where
-        something is wrong with it that is told once it is asked."""
+        """Begin the answer to what was `said` so far, and tell nobody. What is wrong with it is
+        told once it is asked for."""
         try:
             form.check(values, self.facts, conversation.voice)
             if (mode := self.facts.mode(values["mode"])).input == "text":

@@ -41,9 +41,8 @@ through a browser from the microphone and to the loudspeaker. So much earlier a 
 
 @dataclass(eq=False)
 class Recording:
-    """A finished recording: int16 [n] for those who want to hear it again, and what a request says
-    of it when that is ready. `visitor` said it. It holds what recordings `before`, by their keys,
-    held the beginning of."""
+    """A finished recording of a `visitor`: int16 [n], to be heard again, and the task that
+    understands it. It contains the recordings with the keys `before`, which it goes on with."""
 
     key: str
     pcm: np.ndarray
@@ -63,8 +62,8 @@ class Recording:
 
 @dataclass(frozen=True)
 class Utterance:
-    """One message of a visitor's voice: the keys of its recordings, what the last one says, which
-    holds all of it, and its sound; `listened_s` is from when to when a recogniser listened."""
+    """A spoken message: the keys of its recordings, and the speech and int16 [n] of the last one,
+    which contains the others. `listened_s`: when a recogniser began and ended listening."""
 
     keys: tuple[str, ...]
     speech: Speech

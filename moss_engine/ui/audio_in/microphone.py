@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BlockResult:
-    """What a block brought about: whether somebody is talking, the recording that it completed, and
-    `text`, what was understood so far. The last word of what it completed ended `silent_s` before
-    its end. `pauses`: whoever talks is silent, and may be done. While the page answers, somebody
-    `begins` to talk, perhaps, or is `sure` to mean to interrupt it."""
+    """What is known after a block: whether somebody is talking, the key and length of the recording
+    that it completed (`utterance`), whose last word ended `silent_s` ago, and the `text` understood
+    so far. `pauses`: the speaker is silent, and may be done. While the page answers,
+    `begins` means that somebody may begin to talk, and `sure` that this is meant to interrupt."""
 
     talking: bool = False
     begins: bool = False
@@ -48,9 +48,8 @@ class BlockResult:
 
 @dataclass
 class PageSays:
-    """What the page says of its answer while it listens, as an `Answerer`: `words` are the last
-    ones; whether it has `played` something lately. The question that was asked last is `asked`, by
-    its key."""
+    """What the page tells of its answer while it listens, as an `Answerer`: the last `words`, and
+    whether it has `played` something lately. `asked` is the key of the last question."""
 
     answering: bool = False
     unheard: bool = False
@@ -127,7 +126,7 @@ class Microphone:
         self._put(body=b"", end=True)
 
     def drop(self) -> None:
-        """What is on its way is nobody's."""
+        """Nobody wants the recording any more, nor what of it is on its way."""
         self._taking = None
 
     def close(self) -> None:

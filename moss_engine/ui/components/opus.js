@@ -17,10 +17,6 @@ export class OpusReply {
     this.decoder.configure({ codec: "opus", sampleRate: 48_000, numberOfChannels: 1 }); // with the head, some skip by themselves
   }
 
-  static get possible() {
-    return typeof AudioDecoder === "function";
-  }
-
   // Packets stand one behind the other, each behind its length.
   push(bytes) {
     for (let at = 0; at < bytes.length; ) {
@@ -58,5 +54,6 @@ export function soundWay(before) {
   const speed = HERE.includes(location.hostname) ? Infinity : 1e6 * navigator.connection?.downlink; // NaN where nothing is known
   const ample = speed > AMPLE * needed; // it was not the link that was late
   tooSlow ||= !ample && before.underruns > (before.figures.underruns ?? 0);
-  return OpusReply.possible && (tooSlow || speed < SAFETY * needed) ? "opus" : "pcm";
+  const decodes = typeof AudioDecoder === "function";
+  return decodes && (tooSlow || speed < SAFETY * needed) ? "opus" : "pcm";
 }

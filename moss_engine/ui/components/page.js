@@ -25,9 +25,8 @@ const asked = (name) => views.some(({ dataset }) => dataset.view === name) && na
 window.addEventListener("hashchange", () => asked(location.hash.slice(1)) && look(location.hash.slice(1)));
 
 document.addEventListener("keydown", (event) => {
-  if (event.isComposing || document.querySelector("dialog[open], :popover-open")) return;
-  if (event.key !== "Escape") return;
-  byId("stop")?.click();
+  if (event.key !== "Escape" || event.isComposing || document.querySelector("dialog[open], :popover-open")) return;
+  byId("stop").click();
 });
 
 // What was typed and not sent outlives the page, which is loaded anew when another program answers.

@@ -103,12 +103,12 @@ def mode_notes(facts: ServiceInfo) -> str:
         f'data-output="{mode.output}" data-does="{"read" if mode.split_sentences else "chat"}" '
         f'data-hint="{html.escape(invitation(mode))}" '
         f'data-system="{html.escape(mode.system)}" data-verb="{ask_words(mode)[0]}" '
-        f'data-wish="{ask_words(mode)[1]}"{_unless(mode, facts)}>{html.escape(mode.note or "")}</p>'
+        f'data-wish="{ask_words(mode)[1]}"{_hidden(mode, facts)}>{html.escape(mode.note or "")}</p>'
         for mode in facts.modes
     )
 
 
-def _unless(mode: Mode, facts: ServiceInfo) -> str:
+def _hidden(mode: Mode, facts: ServiceInfo) -> str:
     """Hidden unless it is the mode that the page opens with."""
     return "" if mode is facts.default_mode else " hidden"
 
@@ -124,6 +124,6 @@ def examples(facts: ServiceInfo) -> str:
         )
         groups += (
             f'<div class="chips" data-mode="{html.escape(mode.name)}" role="group" '
-            f'aria-label="Examples: each is sent at once"{_unless(mode, facts)}>{chips}</div>'
+            f'aria-label="Examples: each is sent at once"{_hidden(mode, facts)}>{chips}</div>'
         )
     return groups

@@ -7,14 +7,11 @@ from moss_engine.api.info import ServiceInfo
 from moss_engine.ui.parts.composer import number
 from moss_engine.ui.parts.words import CONSENT
 
-HEADS = (
-    (
-        "speech",
-        "Speech head",
-        "The part of the model that chooses the sounds, one code after another.",
-    ),
-    ("text", "Text head", "The part that chooses the words."),
-)
+HEADS = (  # the channel of a `Sampling`, its name here, a title and a sentence
+    ("audio", "speech", "Speech head",
+     "The part of the model that chooses the sounds, one code after another."),
+    ("text", "text", "Text head", "The part that chooses the words."),
+)  # fmt: skip
 NEW_SEED = (
     '<label id="new-seed"><input type="checkbox" checked autocomplete="off">'
     f"<span>{BY_NAME['new_seed'].label}</span></label>"
@@ -59,15 +56,12 @@ def longest(facts: ServiceInfo) -> str:
     )
 
 
-def sampling(facts: ServiceInfo, name: str, title: str, does: str) -> str:
+def sampling(facts: ServiceInfo, channel: str, name: str, title: str, does: str) -> str:
     """The sliders of one head."""
-    path, channel = (
-        ("audio", facts.sampling.audio) if name == "speech" else ("text", facts.sampling.text)
-    )
     sliders = "".join(
-        number(control, getattr(channel, control.path[1]))
+        number(control, control.of(facts.sampling))
         for control in BY_NAME.values()
-        if control.path[:-1] == (path,)
+        if control.path[:-1] == (channel,)
     )
     return (
         f'<h3 id="{name}-head">{title}</h3><p class="does">{does}</p>'

@@ -128,7 +128,7 @@ def test_one_step_of_the_estimator_and_its_memory(monkeypatch, weight_bytes, til
     assert relative_error(found[::2, :, :80], wanted) < CLOSE
     assert torch.equal(found[..., 80:], inputs[..., 80:])
     for mine, theirs in zip(fused, plain, strict=True):
-        assert relative_error(mine.notes, theirs.notes) < CLOSE
+        assert relative_error(mine.kv, theirs.kv) < CLOSE
         assert relative_error(mine.tails, theirs.tails) < CLOSE
 
 

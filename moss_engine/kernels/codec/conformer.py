@@ -53,10 +53,10 @@ def _keep_kernel(qkv_ptr, waves_ptr, anchor_ptr, meta_ptr, block, count, width, 
 
 
 @triton.jit
-def _load_asked(asked_ptr, waves_ptr, mask, half, dtype: tl.constexpr):
+def _load_positional(positional_ptr, waves_ptr, mask, half, dtype: tl.constexpr):
     """What rows ask of a place's sine and cosine waves, relative to their own."""
-    sine = tl.load(asked_ptr, mask=mask, other=0.0).to(tl.float32)
-    cosine = tl.load(asked_ptr + half, mask=mask, other=0.0).to(tl.float32)
+    sine = tl.load(positional_ptr, mask=mask, other=0.0).to(tl.float32)
+    cosine = tl.load(positional_ptr + half, mask=mask, other=0.0).to(tl.float32)
     own_sine = tl.load(waves_ptr, mask=mask, other=0.0)
     own_cosine = tl.load(waves_ptr + half, mask=mask, other=0.0)
     return ((cosine * own_sine - sine * own_cosine).to(dtype),
@@ -64,8 +64,8 @@ def _load_asked(asked_ptr, waves_ptr, mask, half, dtype: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["block"])
-def _attend_kernel(qkv_ptr, bias_ptr, asked_ptr, waves_ptr, out_ptr, anchor_ptr, meta_ptr, block,
-                   streams, count, width, size, scale, AT: tl.constexpr, RATIO: tl.constexpr,
+def _attend_kernel(qkv_ptr, bias_ptr, positional_ptr, waves_ptr, out_ptr, anchor_ptr, meta_ptr,
+                   block, streams, count, width, size, scale, AT: tl.constexpr, RATIO: tl.constexpr,
                    ROWS: tl.constexpr, SIZE: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
                    PRECISION: tl.constexpr, OVERLAP: tl.constexpr):
     head, stream = tl.program_id(0), tl.program_id(1)
@@ -83,12 +83,12 @@ def _attend_kernel(qkv_ptr, bias_ptr, asked_ptr, waves_ptr, out_ptr, anchor_ptr,
     query = tl.load(qkv_ptr + rows[:, None] * 3 * width + head * size + columns[None, :],
                     mask=real & inside[None, :], other=0.0)
     query = (query + bias[None, :]).to(dtype)
-    asked = asked_ptr + (head * streams * count + rows[:, None]) * width + halves[None, :]
+    positional = positional_ptr + (head * streams * count + rows[:, None]) * width + halves[None, :]
     own = waves_ptr + rows[:, None] * width + halves[None, :]
-    to_sine, to_cosine = _load_asked(asked, own, real & in_half[None, :], half, dtype)
+    to_sine, to_cosine = _load_positional(positional, own, real & in_half[None, :], half, dtype)
     best = tl.full([ROWS], -1e30, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
-    mixed = tl.zeros([ROWS, SIZE], tl.float32)
+    acc = tl.zeros([ROWS, SIZE], tl.float32)
     in_past = (past + BLOCK - 1) // BLOCK
     for part in range(in_past + (seen + BLOCK - 1) // BLOCK):
         is_past = part < in_past
@@ -115,11 +115,11 @@ def _attend_kernel(qkv_ptr, bias_ptr, asked_ptr, waves_ptr, out_ptr, anchor_ptr,
         shrink = tl.exp(best - higher)
         total = total * shrink + tl.sum(weights, 1)
         values = tl.load(keys + length * width, mask=wanted, other=0.0)
-        mixed = mixed * shrink[:, None] + tl.dot(weights.to(dtype), values,
+        acc = acc * shrink[:, None] + tl.dot(weights.to(dtype), values,
                                                  input_precision=PRECISION)
         best = higher
     tl.store(out_ptr + rows[:, None] * width + head * size + columns[None, :],
-             (mixed / total[:, None]).to(dtype), mask=real & inside[None, :])
+             (acc / total[:, None]).to(dtype), mask=real & inside[None, :])
 
 
 def keep(qkv: Tensor, waves: Tensor, anchor: Tensor, meta: Tensor, block: int, count: int, at: int,
@@ -133,20 +133,20 @@ def keep(qkv: Tensor, waves: Tensor, anchor: Tensor, meta: Tensor, block: int, c
                               TILE=next_power_of_2(width), **options(4))
 
 
-def attend(qkv: Tensor, bias: Tensor, asked: Tensor, waves: Tensor, anchor: Tensor, meta: Tensor,
-           block: int, count: int, at: int, ratio: int) -> Tensor:
+def attend(qkv: Tensor, bias: Tensor, positional: Tensor, waves: Tensor, anchor: Tensor,
+           meta: Tensor, block: int, count: int, at: int, ratio: int) -> Tensor:
     """Attention of qkv [streams * count, 3 * width] -> [streams * count, width].
 
-    bias [heads, size]; asked [heads, streams * count, width] is what each query asks of sines and
-    cosines; waves float32 [streams * count, width] are those of its own position.
+    bias [heads, size]; positional [heads, streams * count, width] holds each query's products with
+    sines and cosines; waves float32 [streams * count, width] are those of its own position.
     """
     (heads, size), width = bias.shape, waves.shape[1]
     out = qkv.new_empty(len(qkv), width)
     # float32 takes twice the shared memory, which holds three tiles of each block
     block_size, stages = (16, 1) if qkv.dtype == torch.float32 else (32, 2)
     _attend_kernel[(heads, len(meta), triton.cdiv(
-        count, _ROWS))](qkv, bias, asked, waves, out, anchor, meta, block, len(meta), count, width,
-                        size, 1 / math.sqrt(size), AT=at, RATIO=ratio, ROWS=_ROWS, SIZE=max(
+        count, _ROWS))](qkv, bias, positional, waves, out, anchor, meta, block, len(meta), count,
+                        width, size, 1 / math.sqrt(size), AT=at, RATIO=ratio, ROWS=_ROWS, SIZE=max(
                             16, next_power_of_2(size)), HALF=max(16, next_power_of_2(
                                 width // 2)), BLOCK=block_size, PRECISION=precision(qkv), **options(
                                     4, stages))

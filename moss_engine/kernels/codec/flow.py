@@ -30,12 +30,12 @@ class Field(enum.IntEnum):
     of a number that it loads.
     """
 
-    notes = 0
+    kv = 0
     capacity = 1
     slot = 2
     seen = 3
     valid = 4
-    prompt_notes = 5
+    prompt_kv = 5
     prompt_frames = 6
     tails = 7
     parity = 8
@@ -139,11 +139,11 @@ def settled(x: Tensor) -> Stream:
 def _query_kernel(x_ptr, parts_ptr, mish_gain_ptr, mish_shift_ptr, straight_ptr, straight_stride,
                   gain_ptr, shift_ptr, weight_ptr, x_out_ptr, out_ptr, anchor_ptr, meta_ptr, layer,
                   count, frames, size, outputs, eps, PARTS: tl.constexpr, STRAIGHTS: tl.constexpr,
-                  NOTES: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
-                  PRECISION: tl.constexpr, OVERLAP: tl.constexpr):
-    """With STRAIGHTS, x is the second convolution of a stage, to be normed, bent and put on the
-    straight path, which has so many parts. Without COLS the norm itself goes out; with NOTES it is
-    kept for later chunks, too."""
+                  KEEPS_KV: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
+                  COLS: tl.constexpr, PRECISION: tl.constexpr, OVERLAP: tl.constexpr):
+    """With STRAIGHTS, x is the second convolution of a stage: its norm and mish are added to the
+    straight path, which has so many parts. Without COLS the norm itself goes out; with KEEPS_KV it
+    is kept for later chunks, too."""
     dtype = out_ptr.dtype.element_ty
     columns = tl.arange(0, TILE)
     inside = columns < size
@@ -158,12 +158,12 @@ def _query_kernel(x_ptr, parts_ptr, mish_gain_ptr, mish_shift_ptr, straight_ptr,
         mish_shift = tl.load(mish_shift_ptr + columns, mask=inside, other=0.0)
     wait_for_previous(OVERLAP)
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    if NOTES:
+    if KEEPS_KV:
         stream, branch = rows // (frames * BRANCHES), (rows // frames) % BRANCHES
-        fields, asks = meta_ptr + stream * WIDTH, (rows < count) & (tl.program_id(0) == 0)
-        notes = tl.multiple_of(tl.load(fields, mask=asks, other=0), 16)
-        capacity = tl.load(fields + 1, mask=asks, other=0)
-        slot = tl.load(fields + 2, mask=asks, other=0)
+        fields, keeps = meta_ptr + stream * WIDTH, (rows < count) & (tl.program_id(0) == 0)
+        kv = tl.multiple_of(tl.load(fields, mask=keeps, other=0), 16)
+        capacity = tl.load(fields + 1, mask=keeps, other=0)
+        slot = tl.load(fields + 2, mask=keeps, other=0)
     cells = rows[:, None] * size + columns[None, :]
     wanted = (rows < count)[:, None] & inside[None, :]
     x = summed(x_ptr, parts_ptr, cells, wanted, count * size, PARTS)
@@ -173,46 +173,46 @@ def _query_kernel(x_ptr, parts_ptr, mish_gain_ptr, mish_shift_ptr, straight_ptr,
         for part in tl.static_range(STRAIGHTS):
             x += tl.load(straight + part * count * straight_stride, mask=wanted, other=0.0).to(
                 tl.float32)
-    noted = normed(x, gain, shift, inside, size, eps).to(dtype)
+    x_normed = normed(x, gain, shift, inside, size, eps).to(dtype)
     if COLS:
-        y = tl.trans(tl.dot(weight, tl.trans(noted), input_precision=PRECISION))
+        y = tl.trans(tl.dot(weight, tl.trans(x_normed), input_precision=PRECISION))
         tl.store(out_ptr + rows[:, None] * outputs + cols[None, :], y.to(dtype),
                  mask=(rows < count)[:, None] & (cols < outputs)[None, :])
     else:
-        tl.store(out_ptr + cells, noted, mask=wanted)
+        tl.store(out_ptr + cells, x_normed, mask=wanted)
     if tl.program_id(0) == 0:
         tl.store(x_out_ptr + cells, x, mask=wanted)
-    if NOTES and (tl.program_id(0) == 0):
+    if KEEPS_KV and (tl.program_id(0) == 0):
         at = (layer.to(tl.int64) * BRANCHES + branch) * capacity + slot + rows % frames
-        tl.store(anchor_ptr + (notes + at * size)[:, None] + columns[None, :], noted, mask=wanted)
+        tl.store(anchor_ptr + (kv + at * size)[:, None] + columns[None, :], x_normed, mask=wanted)
 
 
 @triton.jit
-def _mixed(parts_ptr, tops_ptr, rows, head, heads, count, columns, wanted, size,
+def _merged(parts_ptr, lse_ptr, rows, head, heads, count, columns, wanted, size,
            SPLITS: tl.constexpr):
-    """What the queries of one head mixed: the SPLITS parts, by the sums of their weights"""
+    """What the queries of one head attend to: the SPLITS parts, merged by their log-sum-exps"""
     at = rows * heads + head
     if SPLITS == 1:
         return tl.load(parts_ptr + at[:, None] * size + columns[None, :], mask=wanted, other=0.0)
-    top = tl.load(tops_ptr + at, mask=rows < count, other=0.0)
+    highest = tl.load(lse_ptr + at, mask=rows < count, other=0.0)
     for split in tl.static_range(1, SPLITS):
-        top = tl.maximum(
-            top, tl.load(tops_ptr + split * count * heads + at, mask=rows < count, other=0.0))
-    total = tl.zeros_like(top)
-    mixed = tl.zeros([at.shape[0], columns.shape[0]], tl.float32)
+        highest = tl.maximum(
+            highest, tl.load(lse_ptr + split * count * heads + at, mask=rows < count, other=0.0))
+    total = tl.zeros_like(highest)
+    acc = tl.zeros([at.shape[0], columns.shape[0]], tl.float32)
     for split in tl.static_range(SPLITS):
         share = tl.exp2(
-            tl.load(tops_ptr + split * count * heads + at, mask=rows < count, other=0.0) - top)
+            tl.load(lse_ptr + split * count * heads + at, mask=rows < count, other=0.0) - highest)
         part = tl.load(
             parts_ptr + split * count * heads * size + at[:, None] * size + columns[None, :],
             mask=wanted, other=0.0)
         total += share
-        mixed += share[:, None] * part.to(tl.float32)
-    return (mixed / total[:, None]).to(parts_ptr.dtype.element_ty)
+        acc += share[:, None] * part.to(tl.float32)
+    return (acc / total[:, None]).to(parts_ptr.dtype.element_ty)
 
 
 @triton.jit(do_not_specialize=["count"])
-def _join_kernel(parts_ptr, tops_ptr, weight_ptr, bias_ptr, out_ptr, count, heads, size,
+def _join_kernel(parts_ptr, lse_ptr, weight_ptr, bias_ptr, out_ptr, count, heads, size,
                  SPLITS: tl.constexpr, HEADS: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
                  COLS: tl.constexpr, PRECISION: tl.constexpr, OVERLAP: tl.constexpr):
     """HEADS heads of each program, whose sums are one part"""
@@ -226,9 +226,9 @@ def _join_kernel(parts_ptr, tops_ptr, weight_ptr, bias_ptr, out_ptr, count, head
     wanted = (rows < count)[:, None] & inside[None, :]
     y = tl.zeros([COLS, ROWS], tl.float32)
     for number in tl.static_range(HEADS):
-        mixed = _mixed(parts_ptr, tops_ptr, rows, head + number, heads, count, columns,
-                       wanted & (head + number < heads), size, SPLITS)
-        y = tl.dot(weight, tl.trans(mixed), y, input_precision=PRECISION)
+        attended = _merged(parts_ptr, lse_ptr, rows, head + number, heads, count, columns,
+                           wanted & (head + number < heads), size, SPLITS)
+        y = tl.dot(weight, tl.trans(attended), y, input_precision=PRECISION)
         if number + 1 < HEADS:
             weight = tl.load(places + (head + number + 1) * size,
                              mask=here[:, None] & inside[None, :] & (head + number + 1 < heads),
@@ -262,13 +262,13 @@ def _feed_kernel(x_ptr, parts_ptr, gain_ptr, shift_ptr, first_ptr, first_bias_pt
     x = summed(x_ptr, parts_ptr, cells, wanted, count * size, PARTS)
     if tl.program_id(0) == 0:
         tl.store(x_out_ptr + cells, x, mask=wanted)
-    noted = normed(x, gain, shift, inside, size, eps).to(dtype)
+    x_normed = normed(x, gain, shift, inside, size, eps).to(dtype)
     y = tl.zeros([TILE, ROWS], tl.float32)
     for number in tl.static_range(SLABS):
-        bent = tl.dot(first, tl.trans(noted), input_precision=PRECISION)
-        bent += tl.load(first_bias_ptr + at, mask=at < hidden, other=0.0).to(tl.float32)[:, None]
-        bent = (0.5 * bent * (1.0 + tl.erf(bent * 0.7071067811865476))).to(dtype)
-        y = tl.dot(second, bent, y, input_precision=PRECISION)
+        h = tl.dot(first, tl.trans(x_normed), input_precision=PRECISION)
+        h += tl.load(first_bias_ptr + at, mask=at < hidden, other=0.0).to(tl.float32)[:, None]
+        h = (0.5 * h * (1.0 + tl.erf(h * 0.7071067811865476))).to(dtype)
+        y = tl.dot(second, h, y, input_precision=PRECISION)
         if number + 1 < SLABS:
             at += SLAB
             first = tl.load(first_ptr + at[:, None] * size + columns[None, :],
@@ -285,8 +285,8 @@ def first_query(y: Tensor, gain: Tensor, shift: Tensor, straight: Tensor, norm_g
                 tiles: Tiles) -> tuple[Tensor, Tensor]:
     """First queries of a stage: x = mish(norm(y)) + straight, then its norm times `weight`.
 
-    y and straight are parts [parts, rows, size], weight [outputs, size]; the norm is noted for
-    `layer`.
+    y and straight are parts [parts, rows, size], weight [outputs, size]; the norm is kept as keys
+    of `layer`.
     """
     assert straight.stride(0) == straight.shape[1] * straight.stride(1), "parts follow one another"
     return _query(Stream(y[0], y[1:]), (gain, shift), straight, norm_gain, norm_shift, weight, eps,
@@ -295,12 +295,12 @@ def first_query(y: Tensor, gain: Tensor, shift: Tensor, straight: Tensor, norm_g
 
 def query(stream: Stream, gain: Tensor, shift: Tensor, weight: Tensor, eps: float, chunks: Chunks,
           layer: int, tiles: Tiles) -> tuple[Tensor, Tensor]:
-    """The summed stream and its norm times `weight` [outputs, size]; noted for `layer`."""
+    """The summed stream and its norm times `weight` [outputs, size]; kept as keys of `layer`."""
     nothing = stream.x.new_empty(0, *stream.x.shape)
     return _query(stream, (gain, shift), nothing, gain, shift, weight, eps, chunks, layer, tiles)
 
 
-def _query(stream: Stream, bent: tuple[Tensor, Tensor], straight: Tensor, gain: Tensor,
+def _query(stream: Stream, mish_norm: tuple[Tensor, Tensor], straight: Tensor, gain: Tensor,
            shift: Tensor, weight: Tensor, eps: float, chunks: Chunks | None, layer: int,
            tiles: Tiles) -> tuple[Tensor, Tensor]:
     """Without columns in `tiles` the product is left to the library, and without `chunks` to the
@@ -312,29 +312,29 @@ def _query(stream: Stream, bent: tuple[Tensor, Tensor], straight: Tensor, gain: 
     anchor, meta, frames = (out, out, 1) if chunks is None else (chunks.anchor, chunks.meta,
                                                                  chunks.frames)
     grid = (triton.cdiv(outputs, tiles.cols or outputs), triton.cdiv(count, tiles.rows))
-    _query_kernel[grid](x, parts, *bent, straight, straight.stride(1), gain, shift, weight, x_out,
-                        out, anchor, meta, layer, count, frames, size, outputs, eps,
-                        PARTS=len(parts), STRAIGHTS=len(straight), NOTES=chunks is not None,
+    _query_kernel[grid](x, parts, *mish_norm, straight, straight.stride(1), gain, shift, weight,
+                        x_out, out, anchor, meta, layer, count, frames, size, outputs, eps,
+                        PARTS=len(parts), STRAIGHTS=len(straight), KEEPS_KV=chunks is not None,
                         TILE=_tile(size), ROWS=tiles.rows, COLS=tiles.cols,
                         PRECISION=precision(weight), **options(tiles.warps, tiles.stages))
     return x_out, out if tiles.cols or chunks is None else linear(out, weight)
 
 
-def join(parts: Tensor, tops: Tensor, weight: Tensor, bias: Tensor, tiles: Tiles) -> Tensor:
-    """Output projection: mixtures times `weight` [size, heads * size], as parts.
+def join(parts: Tensor, lse: Tensor, weight: Tensor, bias: Tensor, tiles: Tiles) -> Tensor:
+    """Output projection: attended rows times `weight` [size, heads * size], as parts.
 
-    Mixtures are parts [splits, rows * heads, size] with the binary logarithms of their weights'
-    sums [splits, rows * heads]; the result is [parts, rows, size].
+    They are given as `attend` returns them, parts [splits, rows * heads, size] with their
+    log-sum-exps [splits, rows * heads]; the result is [parts, rows, size].
     """
     splits, queries, size = parts.shape
     heads = weight.shape[1] // size
     if not tiles.cols:
-        assert splits == 1, "the library does not mix parts"
+        assert splits == 1, "the library does not merge splits"
         return linear(parts.view(-1, heads * size), weight, bias)[None]
     count, num_parts = queries // heads, min(tiles.parts, heads)
     out = torch.empty(num_parts, count, size, device=parts.device, dtype=parts.dtype)
     _join_kernel[(triton.cdiv(size, tiles.cols), triton.cdiv(count, tiles.rows), num_parts)](
-        parts, tops, weight, bias, out, count, heads, size, SPLITS=splits, HEADS=triton.cdiv(
+        parts, lse, weight, bias, out, count, heads, size, SPLITS=splits, HEADS=triton.cdiv(
             heads, num_parts), TILE=_tile(size), ROWS=tiles.rows, COLS=tiles.cols,
         PRECISION=precision(parts), **options(tiles.warps, tiles.stages))
     return out
@@ -346,8 +346,8 @@ def feed(stream: Stream, gain: Tensor, shift: Tensor, eps: float, first: Tensor,
     x, parts = stream.x, stream.parts
     if not tiles.cols:
         nothing = x.new_empty(0, *x.shape)
-        x, noted = _query(stream, (gain, shift), nothing, gain, shift, first, eps, None, 0, tiles)
-        hidden = gelu(linear(noted, first, first_bias))
+        x, y = _query(stream, (gain, shift), nothing, gain, shift, first, eps, None, 0, tiles)
+        hidden = gelu(linear(y, first, first_bias))
         return Stream(x, linear(hidden, second, second_bias)[None])
     (count, size), hidden = x.shape, len(first)
     slabs = triton.cdiv(hidden, tiles.cols)
@@ -433,22 +433,23 @@ def convolve(stream: Stream, weight: Tensor, bias: Tensor, chunks: Chunks, tails
     return _convolve(stream.x, stream.parts, None, weight, bias, 0.0, chunks, tails, tiles)
 
 
-def convolve_bent(y: Tensor, gain: Tensor, shift: Tensor, time: Tensor, weight: Tensor,
+def convolve_activated(y: Tensor, gain: Tensor, shift: Tensor, time: Tensor, weight: Tensor,
                   bias: Tensor, eps: float, chunks: Chunks, tails: Tails, tiles: Tiles) -> Tensor:
     """As `convolve`, of mish(norm(y)) + time, where y is given as parts [parts, rows, size]."""
     return _convolve(y[0], y[1:], (gain, shift, time), weight, bias, eps, chunks, tails, tiles)
 
 
-def _convolve(x: Tensor, parts: Tensor, bent: tuple[Tensor, Tensor, Tensor] | None, weight: Tensor,
-              bias: Tensor, eps: float, chunks: Chunks, tails: Tails, tiles: Tiles) -> Tensor:
+def _convolve(x: Tensor, parts: Tensor, activation: tuple[Tensor, Tensor, Tensor] | None,
+              weight: Tensor, bias: Tensor, eps: float, chunks: Chunks, tails: Tails,
+              tiles: Tiles) -> Tensor:
     (count, size), outputs = x.shape, len(weight)
     assert not len(parts) or parts.stride(1) == x.stride(0), "parts lie as their rows do"
     out = torch.empty(3, count, outputs, device=x.device, dtype=weight.dtype)
-    gain, shift, time = (bias, bias, bias) if bent is None else bent
+    gain, shift, time = (bias, bias, bias) if activation is None else activation
     _convolve_kernel[(triton.cdiv(outputs, tiles.cols), triton.cdiv(count, tiles.rows), 3)](
         x, x.stride(0), parts.stride(0), parts, gain, shift, time, weight, bias, out, chunks.anchor,
         chunks.meta, tails.layer, tails.copy, tails.size, count, chunks.frames,
-        size, outputs, eps, PARTS=len(parts), NORMS=bent is not None, TILE=_tile(size),
+        size, outputs, eps, PARTS=len(parts), NORMS=activation is not None, TILE=_tile(size),
         ROWS=tiles.rows, COLS=tiles.cols, PRECISION=precision(weight),
         **options(tiles.warps, tiles.stages))
     return out
@@ -469,27 +470,27 @@ def _history(anchor_ptr, prompt, ring, block, in_prompt, prompt_frames, seen, sl
 
 
 @triton.jit
-def _absorbed(query, notes, known, best, total, mixed, PRECISION: tl.constexpr):
-    """The running softmax, to the base 2, with a block of notes more. `best` begins far above what
+def _online_softmax(query, keys, known, best, total, acc, PRECISION: tl.constexpr):
+    """The running softmax, to the base 2, with a block of keys more. `best` begins far above what
     stands for a score that does not count, so that such a one weighs nothing."""
     hidden = tl.where(known, 0.0, -1e30)
-    scores = tl.dot(query, tl.trans(notes),
+    scores = tl.dot(query, tl.trans(keys),
                     input_precision=PRECISION) * 1.4426950408889634 + hidden[None, :]
     higher = tl.maximum(best, tl.max(scores, 1))
     weights = tl.exp2(scores - higher[:, None])
     shrink = tl.exp2(best - higher)
     total = total * shrink + tl.sum(weights, 1)
-    mixed = tl.dot(weights.to(notes.dtype), notes, mixed * shrink[:, None],
+    acc = tl.dot(weights.to(keys.dtype), keys, acc * shrink[:, None],
                    input_precision=PRECISION)
-    return higher, total, mixed
+    return higher, total, acc
 
 
 @triton.jit(do_not_specialize=["layer"])
-def _attend_kernel(query_ptr, parts_ptr, tops_ptr, anchor_ptr, meta_ptr, layer, queries, frames,
+def _attend_kernel(query_ptr, parts_ptr, lse_ptr, anchor_ptr, meta_ptr, layer, queries, frames,
                    size, TILE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
                    OWN: tl.constexpr, SPLITS: tl.constexpr, PRECISION: tl.constexpr,
                    OVERLAP: tl.constexpr):
-    """A program mixes every SPLITS-th block for ROWS queries; the last also the chunk's own."""
+    """A program attends to every SPLITS-th block, the last also to the chunk's own keys."""
     group, split = tl.program_id(1), tl.program_id(2)
     stream, branch = group // BRANCHES, group % BRANCHES
     columns = tl.arange(0, TILE)
@@ -510,51 +511,51 @@ def _attend_kernel(query_ptr, parts_ptr, tops_ptr, anchor_ptr, meta_ptr, layer, 
     if (field(meta_ptr, stream, 17) & CONTINUES) != 0:
         wait_for_previous(OVERLAP)
     if SPLITS > 1:
-        notes, known = _history(anchor_ptr, prompt, ring, split, in_prompt, prompt_frames, seen,
+        keys, known = _history(anchor_ptr, prompt, ring, split, in_prompt, prompt_frames, seen,
                                 slot, frames, offsets, inside, size, BLOCK)
     wait_for_previous(OVERLAP)
     query = tl.load(query_ptr + cells, mask=wanted, other=0.0)
     best = tl.full([ROWS], -1e20, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
-    mixed = tl.zeros([ROWS, TILE], tl.float32)
+    acc = tl.zeros([ROWS, TILE], tl.float32)
     if split == SPLITS - 1:
         steps = tl.arange(0, OWN)
         source = ring + (slot + steps) * size
         own = tl.load(anchor_ptr + source[:, None] + columns[None, :],
                       mask=(steps < valid)[:, None] & inside[None, :], other=0.0)
-        best, total, mixed = _absorbed(query, own, steps < valid, best, total, mixed, PRECISION)
+        best, total, acc = _online_softmax(query, own, steps < valid, best, total, acc, PRECISION)
     for block in range(split, blocks, SPLITS):
         if SPLITS == 1:
-            notes, known = _history(anchor_ptr, prompt, ring, block, in_prompt, prompt_frames, seen,
+            keys, known = _history(anchor_ptr, prompt, ring, block, in_prompt, prompt_frames, seen,
                                     slot, frames, offsets, inside, size, BLOCK)
-        best, total, mixed = _absorbed(query, notes, known, best, total, mixed, PRECISION)
+        best, total, acc = _online_softmax(query, keys, known, best, total, acc, PRECISION)
         if SPLITS > 1:
-            notes, known = _history(anchor_ptr, prompt, ring, block + SPLITS, in_prompt,
+            keys, known = _history(anchor_ptr, prompt, ring, block + SPLITS, in_prompt,
                                     prompt_frames, seen, slot, frames, offsets, inside, size, BLOCK)
-    mixed = mixed / tl.maximum(total, 1e-30)[:, None]
+    acc = acc / tl.maximum(total, 1e-30)[:, None]
     own_part = split * tl.num_programs(1) * queries
-    tl.store(parts_ptr + own_part.to(tl.int64) * size + cells, mixed.to(parts_ptr.dtype.element_ty),
+    tl.store(parts_ptr + own_part.to(tl.int64) * size + cells, acc.to(parts_ptr.dtype.element_ty),
              mask=wanted)
     if SPLITS > 1:
-        top = tl.where(total > 0.0, best + tl.log2(tl.maximum(total, 1e-30)), -1e30)
-        tl.store(tops_ptr + own_part + group * queries + at, top, mask=at < queries)
+        lse = tl.where(total > 0.0, best + tl.log2(tl.maximum(total, 1e-30)), -1e30)
+        tl.store(lse_ptr + own_part + group * queries + at, lse, mask=at < queries)
 
 
 def attend(query: Tensor, chunks: Chunks, layer: int, tiles: Tiles) -> tuple[Tensor, Tensor]:
-    """query [streams * 2, queries, size] over `layer`'s notes -> parts of mixtures.
+    """Attention of query [streams * 2, queries, size] to `layer`'s keys, which are its values, too.
 
-    Mixtures are [splits, all queries, size]; beside them the binary logarithms of their weights'
-    sums, [splits, all queries].
+    Returns parts [splits, all queries, size] and their log-sum-exps to the base 2 [splits, all
+    queries].
     """
     groups, queries, size = query.shape
     parts = query.new_empty(tiles.parts, groups * queries, size)
-    tops = torch.empty(tiles.parts, groups * queries, device=query.device)
+    lse = torch.empty(tiles.parts, groups * queries, device=query.device)
     _attend_kernel[(triton.cdiv(queries, tiles.rows), groups, tiles.parts)](
-        query, parts, tops, chunks.anchor, chunks.meta, layer, queries, chunks.frames, size,
+        query, parts, lse, chunks.anchor, chunks.meta, layer, queries, chunks.frames, size,
         TILE=max(16, next_power_of_2(size)), ROWS=tiles.rows, BLOCK=tiles.cols,
         OWN=max(16, next_power_of_2(chunks.frames)), SPLITS=tiles.parts,
         PRECISION=precision(query), **options(tiles.warps, tiles.stages))
-    return parts, tops
+    return parts, lse
 
 
 _ROWS = 8

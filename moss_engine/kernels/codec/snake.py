@@ -1,6 +1,6 @@
 """Snake activations of vocoders over channels-last signals, with the bias and the residual before
 them. Of BigVGAN's anti-aliased one, each thread goes along the time of a channel with the last few
-samples in registers: every sample is read once, upsampled by 2, bent by Snake, and downsampled.
+samples in registers: every sample is read once, upsampled by 2, put through Snake, and downsampled.
 """
 
 from __future__ import annotations
@@ -217,8 +217,8 @@ def _hift_snake_kernel(x_ptr, bias_ptr, add_ptr, frequency_ptr, total_ptr, out_p
         x += tl.load(add_ptr + at, mask=mask, other=0.0).to(tl.float32)
         tl.store(total_ptr + at, x.to(total_ptr.dtype.element_ty), mask=mask)
     sine = tl.sin(x * frequency)
-    bent = x + sine * sine / (frequency + 1e-9)
-    tl.store(out_ptr + at, bent.to(out_ptr.dtype.element_ty), mask=mask)
+    activated = x + sine * sine / (frequency + 1e-9)
+    tl.store(out_ptr + at, activated.to(out_ptr.dtype.element_ty), mask=mask)
 
 
 def hift_snake(x: Tensor, frequency: Tensor, bias: Tensor | None = None,

@@ -53,7 +53,7 @@ from moss_engine.kernels.codec.flow import (
     Tiles,
     attend,
     convolve,
-    convolve_bent,
+    convolve_activated,
     feed,
     first_query,
     join,
@@ -112,13 +112,13 @@ _TILES: dict[str, tuple[tuple[int, ...], ...]] = {
 class Plan:
     """The tiles of every kernel.
 
-    `convolve` is for convolutions, `wide` for those with wide inputs, `bend` for the second one of
-    a stage; the others are a transformer's.
+    `convolve` is for convolutions, `wide` for those with wide inputs, `second` for the second one
+    of a stage; the others are a transformer's.
     """
 
     convolve: Tiles
     wide: Tiles
-    bend: Tiles
+    second: Tiles
     query: Tiles
     attend: Tiles
     join: Tiles
@@ -188,10 +188,10 @@ def _blocks(
         qkv = linear(norm(x, block.norm_attention, CONFORMER_EPS).to(dtype), block.qkv)
         conformer.keep(qkv, waves, anchor, meta, i, count, at, ratio)
         heads, size = block.bias_position.shape
-        asking = qkv[:, :width].view(-1, heads, size) + block.bias_position
-        asked = torch.matmul(asking.transpose(0, 1), block.position)
+        position_queries = qkv[:, :width].view(-1, heads, size) + block.bias_position
+        position_scores = torch.matmul(position_queries.transpose(0, 1), block.position)
         seen = conformer.attend(
-            qkv, block.bias_content, asked, waves, anchor, meta, i, count, at, ratio
+            qkv, block.bias_content, position_scores, waves, anchor, meta, i, count, at, ratio
         )
         x = x + linear(seen, block.out)
         hidden = F.silu(linear(norm(x, block.norm_ffn, CONFORMER_EPS).to(dtype), block.first))
@@ -258,7 +258,7 @@ def _stage(
 ) -> Stream:
     """both [parts, rows, 2 * channels]: the first convolution and the straight path"""
     channels, groups = len(stage.second.weight), len(chunks.meta) * BRANCHES
-    y = convolve_bent(
+    y = convolve_activated(
         both[..., :channels],
         stage.first_norm.weight,
         stage.first_norm.bias,
@@ -268,7 +268,7 @@ def _stage(
         EPS,
         chunks,
         tails,
-        plan.bend,
+        plan.second,
     )
     norm, stream = stage.second_norm, None
     for number, block in enumerate(stage.transformers, layer):
@@ -276,11 +276,11 @@ def _stage(
         where = (chunks, number, plan.query)
         if stream is None:
             straight = both[..., channels:]
-            x, asked = first_query(y, norm.weight, norm.bias, straight, *of_attention, *where)
+            x, queries = first_query(y, norm.weight, norm.bias, straight, *of_attention, *where)
         else:
-            x, asked = query(stream, *of_attention, *where)
-        mixed, tops = attend(asked.view(groups, -1, channels), chunks, number, plan.attend)
-        stream = Stream(x, join(mixed, tops, block.out.weight, block.out.bias, plan.join))
+            x, queries = query(stream, *of_attention, *where)
+        attended, lse = attend(queries.view(groups, -1, channels), chunks, number, plan.attend)
+        stream = Stream(x, join(attended, lse, block.out.weight, block.out.bias, plan.join))
         stream = feed(
             stream,
             block.norm_ffn.weight,
@@ -458,12 +458,12 @@ def _meta(
     slot, past = memory.slot + ahead, memory.prompt
     assert slot + valid <= memory.capacity, "chunks of one run fit into the ring's rest"
     seen = memory.capacity if memory.frames >= memory.capacity else slot + valid
-    notes, tails, low, low_waves, high, high_waves = places(memory)
+    kv, tails, low, low_waves, high, high_waves = places(memory)
     before, prompt_frames = [0] * 6, 0
     if past is not None and past.frames:
         before, prompt_frames = places(past), past.frames
     return [
-        notes, memory.capacity, slot, seen, valid, before[0], prompt_frames, tails, memory.parity,
+        kv, memory.capacity, slot, seen, valid, before[0], prompt_frames, tails, memory.parity,
         low, low_waves, before[2], before[3], high, high_waves, before[4], before[5], link,
     ]  # fmt: skip
 

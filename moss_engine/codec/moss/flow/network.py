@@ -64,11 +64,11 @@ MOST_CHUNKS = 4
 class FlowMemory:
     """One stream of codes. `position` counts the codes that were run, prompt included.
 
-    `notes` [steps, layers, 2, slots, channels] are the normed rows that the estimator's attention
-    saw, `tails` [2, steps, convolutions, 2, 2, inputs] the last two rows before each of its
-    convolutions: of the two copies, one is read while the other is written. `last_codes` [2, width]
-    are the last two codes before the upsampling, `next_codes` those after the chunk that is being
-    run. `prompt` is the memory of the voice that this one continues.
+    `kv` [steps, layers, 2, slots, channels] are the normed rows that the estimator's attention saw,
+    keys and values alike, `tails` [2, steps, convolutions, 2, 2, inputs] the last two rows before
+    each of its convolutions: of the two copies, one is read while the other is written.
+    `last_codes` [2, width] are the last two codes before the upsampling, `next_codes` those after
+    the chunk that is being run. `prompt` is the memory of the voice that this one continues.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class FlowMemory:
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, device=device, dtype=weights.dtype)
 
-        self.notes = zeros(NUM_STEPS, layers, BRANCHES, frames, config.channels)
+        self.kv = zeros(NUM_STEPS, layers, BRANCHES, frames, config.channels)
         width = config.width
         self.low = LayerRing(
             zeros(config.num_blocks, 2, codes, width), zeros(codes, width), config.ratio
@@ -114,7 +114,7 @@ class FlowMemory:
     @property
     def capacity(self) -> int:
         """Frames that the ring holds."""
-        return self.notes.shape[3]
+        return self.kv.shape[3]
 
     @property
     def most_chunks(self) -> int:
@@ -149,21 +149,22 @@ class FlowMemory:
         self.tails[1 - self.parity, step, layer, :, :, :size] = x[:, 1 - TAPS :]
         return torch.cat([x[:, i : i + frames] for i in range(TAPS)], -1)
 
-    def attend(self, step: int, layer: int, noted: Tensor, query: Tensor) -> Tensor:
-        """noted [rows, frames, channels], query [rows, frames * heads, channels] -> mixtures."""
-        notes, frames = self.notes[step, layer], noted.shape[1]
-        notes[:, self.slot : self.slot + frames] = noted
-        seen = [notes[:, part] for part in self.parts(frames)]
+    def attend(self, step: int, layer: int, own: Tensor, query: Tensor) -> Tensor:
+        """The chunk's own normed rows [rows, frames, channels] are kept, and seen as what was kept
+        before is: query [rows, frames * heads, channels] -> like query."""
+        kv, frames = self.kv[step, layer], own.shape[1]
+        kv[:, self.slot : self.slot + frames] = own
+        seen = [kv[:, part] for part in self.parts(frames)]
         if self.prompt is not None:
-            seen.append(self.prompt.notes[step, layer])
+            seen.append(self.prompt.kv[step, layer])
         rows = torch.cat(seen, 1)
         return F.scaled_dot_product_attention(query, rows, rows, scale=1.0)
 
     @cached_property
     def addresses(self) -> tuple[int, ...]:
-        """Of notes, tails, and rows and waves of both conformers, which stay where they are."""
+        """Of kv, tails, and rows and waves of both conformers, which stay where they are."""
         low, high = self.low, self.high
-        tensors = (self.notes, self.tails, low.rows, low.waves, high.rows, high.waves)
+        tensors = (self.kv, self.tails, low.rows, low.waves, high.rows, high.waves)
         return tuple(tensor.data_ptr() for tensor in tensors)
 
 
@@ -280,20 +281,22 @@ def _attended(
     heads, size = block.bias_content.shape
     query, key, value = (t.view(len(t), heads, size).transpose(0, 1) for t in (query, key, value))
     # [heads, n, width]
-    asked = torch.matmul(query + block.bias_position[:, None], block.position).to(own.dtype)
-    sine, cosine = asked.chunk(2, -1)
+    position_scores = torch.matmul(query + block.bias_position[:, None], block.position).to(
+        own.dtype
+    )
+    sine, cosine = position_scores.chunk(2, -1)
     own_sine, own_cosine = own.chunk(2, -1)
     turned = torch.cat(
         [cosine * own_sine - sine * own_cosine, sine * own_sine + cosine * own_cosine], -1
     )
     content = torch.matmul(query + block.bias_content[:, None], key.transpose(-1, -2)).to(own.dtype)
     scores = (content + torch.matmul(turned, seen.t())) / math.sqrt(size)
-    mixed = (
+    attended = (
         torch.matmul(scores.softmax(-1).to(value.dtype), value)
         .transpose(0, 1)
         .reshape(query.shape[1], -1)
     )
-    return linear(mixed, block.out)
+    return linear(attended, block.out)
 
 
 def _fed(block: ConformerBlock, x: Tensor, weights: FlowWeights) -> Tensor:
@@ -369,10 +372,10 @@ def _transformed(
     block: Transformer, memory: FlowMemory, layer: int, x: Tensor, step: int, dtype: torch.dtype
 ) -> Tensor:
     channels = x.shape[-1]
-    noted = norm(x, block.norm_attention, EPS).to(dtype)
-    query = F.linear(noted, block.query).unflatten(-1, (-1, channels)).flatten(1, 2)
-    mixed = memory.attend(step, layer, noted, query).unflatten(1, (x.shape[1], -1)).flatten(2)
-    x = x + linear(mixed, block.out)
+    normed = norm(x, block.norm_attention, EPS).to(dtype)
+    query = F.linear(normed, block.query).unflatten(-1, (-1, channels)).flatten(1, 2)
+    attended = memory.attend(step, layer, normed, query).unflatten(1, (x.shape[1], -1)).flatten(2)
+    x = x + linear(attended, block.out)
     hidden = F.gelu(linear(norm(x, block.norm_ffn, EPS).to(dtype), block.first))
     return x + linear(hidden, block.second)
 

@@ -185,7 +185,7 @@ class Transformer:
     """A transformer with its constant products folded.
 
     `query` [heads * channels, channels] maps a normed row to what every head compares with other
-    normed rows, `out` [channels, heads * channels] maps their mixtures back.
+    normed rows, `out` [channels, heads * channels] maps what the heads attend to back.
     """
 
     norm_attention: Affine
@@ -396,12 +396,12 @@ class _Packer:
         )
         out = self._wide(f"{name}.attn1.to_out.0.weight", channels, inner).view(channels, heads, -1)
         products = torch.einsum("hdm,hdn->hmn", key, query) * config.head_dim**-0.5
-        mixed = torch.einsum("chd,hdm->chm", out, value)
+        folded = torch.einsum("chd,hdm->chm", out, value)
         return Transformer(
             norm_attention=self.norm(f"{name}.norm1", channels),
             query=products.reshape(heads * channels, channels).to(self._dtype),
             out=Affine(
-                mixed.reshape(channels, heads * channels).to(self._dtype),
+                folded.reshape(channels, heads * channels).to(self._dtype),
                 self._kept(f"{name}.attn1.to_out.0.bias", channels),
             ),
             norm_ffn=self.norm(f"{name}.norm3", channels),

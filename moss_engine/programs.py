@@ -1,11 +1,13 @@
 """The programs `moss-speech-live` and `moss-say`: while they load, Ctrl+C ends them quietly, and
-too little memory in a sentence."""
+too little memory, or too few files, in a sentence."""
 
 from __future__ import annotations
 
 import importlib
 import signal
 import sys
+
+FEWEST_FILES = 64
 
 
 def page() -> None:
@@ -19,6 +21,11 @@ def say() -> None:
 def _run(name: str) -> None:
     """Import and run a program. During the import the signal itself ends the process, because a
     library might take a KeyboardInterrupt for a fault of its own."""
+    if sys.platform != "win32":
+        import resource
+
+        if resource.getrlimit(resource.RLIMIT_NOFILE)[0] in range(FEWEST_FILES):
+            sys.exit(f"This may open too few files; lift its limit: ulimit -n {16 * FEWEST_FILES}.")
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

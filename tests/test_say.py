@@ -176,6 +176,13 @@ async def test_a_text_that_the_voice_cannot_read_is_said_before_it_tries(service
     check_language(own_words, "今天天气很好。", "no")
 
 
+def test_too_few_files_are_a_sentence():
+    code = "from moss_engine import programs; programs.say()"
+    limited = ["bash", "-c", 'ulimit -n 32; exec "$0" -c "$1"', sys.executable, code]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1) and "ulimit -n" in done.stderr
+
+
 def test_ctrl_c_while_a_program_is_loaded_is_no_traceback():
     """Most of its first moments are the import of the package itself."""
     code = (

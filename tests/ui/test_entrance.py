@@ -273,6 +273,7 @@ async def test_nobody_passes_without_the_password_and_sees_nothing_of_the_page()
     visit = Visit()
     status, page = await visit.ask(visit.scope("/", accept="text/html"))
     assert status == 401 and "password" in page and "api" not in page
+    assert 'rel="icon" href="data:' in page, "another program's picture, below a path of a server"
     with pytest.raises(Refused, match="Log in first"):
         await visit.ask(visit.scope("/config"))
     status, page = await visit.enter("no", accept="text/html")

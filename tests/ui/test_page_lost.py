@@ -231,6 +231,15 @@ def test_who_talks_hands_free_is_listened_to_again_after_a_long_break(
     finally:
         wire.mend()
     assert until(lambda: len(service.requests) > asked)
+    tab.page.keyboard.press("Escape")
+    tab.page.locator(".rec-talk").click()
+    tab.page.wait_for_function("recorder.state === 'recording'")
+    wire.cut()
+    try:
+        tab.page.wait_for_function("!liveAudio.door.isOpen && (before = recorder.seconds) >= 0")
+        tab.page.wait_for_function("recorder.seconds > before + 0.5", timeout=5000)
+    finally:
+        wire.mend()
 
 
 def test_sound_that_the_browser_takes_away_waits_for_the_visitor(service, tab):

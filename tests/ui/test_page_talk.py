@@ -139,7 +139,7 @@ def test_space_talks_and_escape_takes_it_back_unless_it_closes_a_dialog(service,
         tab.wait("done")
         assert tab.page.evaluate("[recorder.state, scrollY]") == ["off", 0]
         tab.page.evaluate("document.activeElement.blur()")
-    tab.page.locator(".rec-talk").click()
+    tab.page.locator(".rec-talk").dblclick()
     shown(tab, "recording")
     tab.choose("Write")
     shown(tab, "off")
@@ -250,6 +250,11 @@ def test_files_are_asked_at_once_or_refused_with_a_sentence_and_may_be_sent_agai
     kinds = [type(message.content).__name__ for message in service.requests[-1].messages]
     assert kinds == ["Speech", "Reply", "Text"]
     assert len(service.encoded) == 1
+    service.script = Script(seconds=9.0, rtf=1.0, wordless=True)
+    tab.ask("Its first word might be late.")
+    tab.wait("speaking")
+    tab.page.keyboard.press("Escape")
+    assert "speech alone" not in hint.inner_text()
 
 
 def test_what_a_browser_or_a_phone_records_is_decoded_by_the_browser(service, speaker):

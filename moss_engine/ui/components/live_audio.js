@@ -114,12 +114,15 @@ function takePcm(chunk, now) {
   live.total += chunk.length;
   pcm.push(chunk);
   wave.push(chunk);
-  if (!captions.text) $(".la-hint").textContent = WORDLESS;
+  if (live.total > rate) noteWords(); // the first word may come behind the first sound
   phase("speaking");
 }
 
+const noteWords = () => captions.text || ($(".la-hint").textContent = WORDLESS);
+
 function finish(message) {
   live.ended = true;
+  if (live.total && message.state !== "stopped") noteWords();
   player.end();
   if (!live.speaks) $(".la-spoken").textContent = captions.text; // a voice speaks for itself
   if (message.state === "failed") {

@@ -214,8 +214,10 @@ let sentAt = null; // when the button was pressed to send, or the microphone die
 let pauses = false; // whoever talks is silent, and may be done
 
 const capture = new Capture((pcm, level, played) => {
+  seconds += pcm.length / props.microphone_hz;
   element.style.setProperty("--rec-level", Math.min(1, level * 1.6).toFixed(2));
   line.push(pcm, played);
+  if (state === "recording") timed();
 }, died, (muted) => (muted || sentence === MUTED) && note(muted ? MUTED : ""), () => window.liveAudio.player.stream);
 const line = new Line(heard, failed, () => (held ? window.liveAudio.saying : "")); // an echo has its words
 
@@ -288,8 +290,13 @@ function refusal(error) {
   return "The microphone could not be opened; close other programs that use it, or type.";
 }
 
+// Told by what the microphone gave, also while the server is away.
+function timed() {
+  if (seconds >= props.max_s - SPARE_S) send();
+  else show();
+}
+
 function heard(answer, last) {
-  seconds = answer.seconds;
   words = answer.text;
   pauses = answer.pauses;
   const over = answer.talking || answer.begins; // an answer, perhaps
@@ -300,7 +307,6 @@ function heard(answer, last) {
   } else if (state === "hearing" && !answer.talking) enter("listening");
   if (held && (answer.utterance || (answer.talking && answer.sure))) interrupt();
   if (held && !over) hold(false);
-  if (state === "recording" && seconds >= props.max_s - SPARE_S) send();
   if (answer.utterance) {
     say(answer.utterance, handsFree() ? line.endOf(answer.block) - 1000 * answer.silent_s : sentAt);
   }
@@ -404,9 +410,14 @@ function note(text) {
 
 // A press begins and a press sends; whoever holds the button down talks as long as it is held.
 const HELD_MS = 400;
+const DOUBLE_MS = 300; // a double click is one press
+let begunAt = 0;
 let downAt = null; // since when the press that began a recording is held
 function press({ timeStamp }) {
-  if (state === "off") start();
+  if (state === "off") {
+    begunAt = timeStamp;
+    start();
+  } else if (timeStamp - begunAt < DOUBLE_MS) return;
   else if (state === "recording" && !taker) send(timeStamp);
   else quiet();
 }

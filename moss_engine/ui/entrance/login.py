@@ -28,7 +28,8 @@ OPEN_PATHS = ("/gradio_api/startup-events", "/gradio_api/startup-events/")
 
 FORM = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><style>{css}</style>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,"><style>{css}</style>
 <script>if (matchMedia("(prefers-color-scheme: dark)").matches)
 document.documentElement.classList.add("dark")</script></head>
 <body class="login"><main><form class="panel" method="post" action="login"><h1>{title}</h1>

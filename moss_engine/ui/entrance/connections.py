@@ -161,6 +161,14 @@ class Connection(H11Protocol):
         self._unread_since_s = None
         super().resume_writing()
 
+    def send_400_response(self, msg: str) -> None:
+        """To what is no HTTP; the request whose body it is gets no other answer."""
+        if not self.is_idle:
+            self.cycle.disconnected = True
+            if self.cycle.response_started:
+                return self.drop()
+        super().send_400_response(msg)
+
     @property
     def is_idle(self) -> bool:
         """Whether no complete request is being answered."""

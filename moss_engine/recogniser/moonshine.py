@@ -25,6 +25,8 @@ NOTHING = ("", "you", "thankyouforwatching")
 """What it writes, letters alone, where there are no words: nothing for music, "You" for noise."""
 BEGIN, END = 1, 2
 TOKENS_PER_S, LEAST_TOKENS = 6.5, 4
+MADE_UP, PAUSE_S = " Thank you.", 2.0
+"""What it may put behind the last word of a recording, and silence that is no such end."""
 MOST_S = 14.0
 """A longer recording is transcribed in parts, cut where it is quietest."""
 CUT_FROM_S, SOFT_S = 8.0, 0.1
@@ -63,6 +65,10 @@ class Moonshine:
         for begin, part in _parts(wave):
             found = self._decode(part)
             text = self._text(found.tokens).strip()
+            if text.endswith(MADE_UP):
+                part = np.pad(part, (0, round(PAUSE_S * RATE_HZ)))
+                found = self._decode(part)
+                text = self._text(found.tokens).strip()
             if _letters(text) in NOTHING:
                 continue
             texts.append(text)

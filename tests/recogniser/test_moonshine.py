@@ -81,6 +81,22 @@ def test_what_is_hardly_likelier_than_anything_else_is_doubted(margin, sure):
     assert heard.text.startswith("lala") and heard.sure is sure
 
 
+class Polite(Decoder):
+    """Hears "Bye.", and thanks where the recording ends too soon behind it."""
+
+    def run(self, _names, given) -> list[np.ndarray]:
+        self.place = self.place + 1 if given["use_cache_branch"][0] else 0
+        num_samples = given["encoder_attention_mask"].shape[1]
+        said = (3, 2) if num_samples > 2 * RATE_HZ else (3, 4, 2)
+        return [np.eye(5)[[[said[self.place]]]]]
+
+
+def test_thanks_that_nobody_said_are_not_heard():
+    encoder = SimpleNamespace(run=lambda *_: [None])
+    recogniser = Moonshine(encoder, Polite(1.0), [b"", b"", b"", b"Bye.", b" Thank you."])
+    assert recogniser.transcribe(np.ones(RATE_HZ)).text == "Bye."
+
+
 def test_a_monologue_is_heard_in_parts(recogniser, said):
     pause = np.zeros(RATE_HZ // 2, np.float32)
     times = 1 + round(2 * MOST_S * RATE_HZ / len(said))

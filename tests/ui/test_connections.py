@@ -229,7 +229,9 @@ async def test_what_is_refused_or_breaks_off_is_no_fault_in_the_log(monkeypatch,
             assert b" 200 " in await reader.readline()
             reader, _ = await connect(b"GET /broken HTTP/1.1\r\nHost: a\r\n\r\n")
             assert len(await reader.read()) < 100_000
-            head_of_chunks = b"POST /early HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+            head_of_chunks = (
+                b"POST /early HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+            )
             reader, _ = await connect(head_of_chunks + b"no length\r\n")
             assert b" 400 " in await reader.readline()
             await asyncio.sleep(0.1)

@@ -165,9 +165,10 @@ class Connection(H11Protocol):
         """To what is no HTTP; the request whose body it is gets no other answer."""
         if not self.is_idle:
             self.cycle.disconnected = True
-            if self.cycle.response_started:
-                return self.drop()
-        super().send_400_response(msg)
+        if not self.is_idle and self.cycle.response_started:
+            self.drop()
+        else:
+            super().send_400_response(msg)
 
     @property
     def is_idle(self) -> bool:

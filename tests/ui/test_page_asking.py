@@ -279,6 +279,10 @@ def test_escape_belongs_to_an_open_dialog_or_menu_and_to_who_spells_a_word(servi
     tab.wait("stopped")
     assert len(service.cancelled) == 1 and tab.problems == []
     assert until(lambda: not stop.is_visible()) and send.is_visible()
+    tab.page.set_viewport_size({"width": 844, "height": 320})
+    tab.page.locator(".la-save").evaluate("(button) => button.scrollIntoView({ block: 'center' })")
+    tab.page.locator(".la-save").click()
+    assert tab.page.locator(".la-wav").bounding_box()["y"] > 0, "the menu has no room there"
 
 
 def test_with_ctrl_a_question_waits_for_the_reply_and_is_offered_again_where_that_is_stopped(

@@ -278,7 +278,11 @@ def test_the_form_for_the_password_can_be_seen_and_lets_in(browser, serve):
 
 def test_what_the_checkpoint_cannot_do_is_shown_with_the_reason(visit, serve):
     tab = visit(serve(FakeService(info=replace(INFO, modes=MODES[:1]))))
+    tab.page.set_viewport_size({"width": 844, "height": 390})
     tab.page.locator(".about-open").click()
+    assert tab.page.get_by_role("dialog").evaluate("(about) => about.scrollTop") == 0, (
+        "not at its top"
+    )
     closed = tab.page.locator(".about .closed li")
     what = [text.partition(": This checkpoint ")[0] for text in closed.all_inner_texts()]
     assert what == ["Speak to it", "Free conversation"]

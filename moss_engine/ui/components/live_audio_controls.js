@@ -56,7 +56,7 @@ function wireKeeping() {
     const { top, bottom, right } = $(".la-save").getBoundingClientRect();
     const above = bottom > innerHeight / 2;
     const place = { top: scrollY + (above ? top - GAP_PX : bottom + GAP_PX), right: document.documentElement.clientWidth - right };
-    Object.assign(menu.style, { top: `${place.top}px`, right: `${place.right}px`, translate: above ? "0 -100%" : "" });
+    Object.assign(menu.style, { top: `${place.top}px`, right: `${place.right}px`, translate: above ? `0 max(-100%, ${2 * GAP_PX - top}px)` : "" });
   });
 }
 

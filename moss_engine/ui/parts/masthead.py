@@ -34,14 +34,14 @@ def masthead(facts: ServiceInfo) -> str:
 def about(facts: ServiceInfo) -> str:
     return f"""
 <dialog class="about" aria-labelledby="about-head">
-  <h2 id="about-head">About this page</h2>
+  <h2 id="about-head" tabindex="-1" autofocus>About this page</h2>
   <p>{html.escape(WHAT)} The page shows how: the waveform, the words as they are
     heard, and every figure as it was measured.</p>
   {limits(facts)}
   <p>The README in the program's folder leads to what every option and figure means.</p>
   <p><a href="{UPSTREAM}" target="_blank" rel="noreferrer">MOSS-Speech: source,
     paper, licence</a></p>
-  <form method="dialog"><button class="about-close" autofocus>Close</button></form>
+  <form method="dialog"><button class="about-close">Close</button></form>
 </dialog>"""
 
 

@@ -135,6 +135,16 @@ def settled(x: Tensor) -> Stream:
     return Stream(x, x.new_empty(0, *x.shape))
 
 
+@dataclass(frozen=True)
+class Residual:
+    """What a stage does before its first transformer: mish of the norm, plus the `straight` path
+    [parts, rows, size], whose parts follow one another."""
+
+    gain: Tensor
+    shift: Tensor
+    straight: Tensor
+
+
 @triton.jit(do_not_specialize=["layer", "count"])
 def _query_kernel(x_ptr, parts_ptr, mish_gain_ptr, mish_shift_ptr, straight_ptr, straight_stride,
                   gain_ptr, shift_ptr, weight_ptr, x_out_ptr, out_ptr, anchor_ptr, meta_ptr, layer,
@@ -280,43 +290,28 @@ def _feed_kernel(x_ptr, parts_ptr, gain_ptr, shift_ptr, first_ptr, first_bias_pt
     tl.store(out_ptr + tl.program_id(0) * count * size + cells, tl.trans(y).to(dtype), mask=wanted)
 
 
-def first_query(y: Tensor, gain: Tensor, shift: Tensor, straight: Tensor, norm_gain: Tensor,
-                norm_shift: Tensor, weight: Tensor, eps: float, chunks: Chunks, layer: int,
-                tiles: Tiles) -> tuple[Tensor, Tensor]:
-    """First queries of a stage: x = mish(norm(y)) + straight, then its norm times `weight`.
+def query(stream: Stream, residual: Residual | None, gain: Tensor, shift: Tensor, weight: Tensor,
+          eps: float, chunks: Chunks | None, layer: int, tiles: Tiles) -> tuple[Tensor, Tensor]:
+    """The summed stream, behind its `residual`, and its norm times `weight` [outputs, size].
 
-    y and straight are parts [parts, rows, size], weight [outputs, size]; the norm is kept as keys
-    of `layer`.
+    The norm is kept as keys of `layer`, unless `chunks` is None. Without columns in `tiles` the
+    product is left to the library, and without `chunks` to the caller.
     """
-    assert straight.stride(0) == straight.shape[1] * straight.stride(1), "parts follow one another"
-    return _query(Stream(y[0], y[1:]), (gain, shift), straight, norm_gain, norm_shift, weight, eps,
-                  chunks, layer, tiles)
-
-
-def query(stream: Stream, gain: Tensor, shift: Tensor, weight: Tensor, eps: float, chunks: Chunks,
-          layer: int, tiles: Tiles) -> tuple[Tensor, Tensor]:
-    """The summed stream and its norm times `weight` [outputs, size]; kept as keys of `layer`."""
-    nothing = stream.x.new_empty(0, *stream.x.shape)
-    return _query(stream, (gain, shift), nothing, gain, shift, weight, eps, chunks, layer, tiles)
-
-
-def _query(stream: Stream, mish_norm: tuple[Tensor, Tensor], straight: Tensor, gain: Tensor,
-           shift: Tensor, weight: Tensor, eps: float, chunks: Chunks | None, layer: int,
-           tiles: Tiles) -> tuple[Tensor, Tensor]:
-    """Without columns in `tiles` the product is left to the library, and without `chunks` to the
-    caller."""
     x, parts = stream.x, stream.parts
     (count, size), outputs = x.shape, len(weight) if tiles.cols else x.shape[1]
     x_out = torch.empty(count, size, device=x.device)
     out = torch.empty(count, outputs, device=x.device, dtype=weight.dtype)
     anchor, meta, frames = (out, out, 1) if chunks is None else (chunks.anchor, chunks.meta,
                                                                  chunks.frames)
+    entry = residual or Residual(gain, shift, x.new_empty(0, *x.shape))
+    assert entry.straight.stride(0) == count * entry.straight.stride(1), "parts follow one another"
     grid = (triton.cdiv(outputs, tiles.cols or outputs), triton.cdiv(count, tiles.rows))
-    _query_kernel[grid](x, parts, *mish_norm, straight, straight.stride(1), gain, shift, weight,
-                        x_out, out, anchor, meta, layer, count, frames, size, outputs, eps,
-                        PARTS=len(parts), STRAIGHTS=len(straight), KEEPS_KV=chunks is not None,
-                        TILE=_tile(size), ROWS=tiles.rows, COLS=tiles.cols,
-                        PRECISION=precision(weight), **options(tiles.warps, tiles.stages))
+    _query_kernel[grid](x, parts, entry.gain, entry.shift, entry.straight, entry.straight.stride(1),
+                        gain, shift, weight, x_out, out, anchor, meta, layer, count, frames, size,
+                        outputs, eps, PARTS=len(parts), STRAIGHTS=len(entry.straight),
+                        KEEPS_KV=chunks is not None, TILE=_tile(size), ROWS=tiles.rows,
+                        COLS=tiles.cols, PRECISION=precision(weight),
+                        **options(tiles.warps, tiles.stages))
     return x_out, out if tiles.cols or chunks is None else linear(out, weight)
 
 
@@ -345,8 +340,7 @@ def feed(stream: Stream, gain: Tensor, shift: Tensor, eps: float, first: Tensor,
     """Feed-forward: norm, `first` [hidden, size], GELU, `second` [size, hidden], as new parts."""
     x, parts = stream.x, stream.parts
     if not tiles.cols:
-        nothing = x.new_empty(0, *x.shape)
-        x, y = _query(stream, (gain, shift), nothing, gain, shift, first, eps, None, 0, tiles)
+        x, y = query(stream, None, gain, shift, first, eps, None, 0, tiles)
         hidden = gelu(linear(y, first, first_bias))
         return Stream(x, linear(hidden, second, second_bias)[None])
     (count, size), hidden = x.shape, len(first)

@@ -48,6 +48,7 @@ from moss_engine.kernels.codec.flow import (
     GOES_ON,
     Chunks,
     Field,
+    Residual,
     Stream,
     Tails,
     Tiles,
@@ -55,7 +56,6 @@ from moss_engine.kernels.codec.flow import (
     convolve,
     convolve_activated,
     feed,
-    first_query,
     join,
     query,
     settled,
@@ -270,29 +270,17 @@ def _stage(
         tails,
         plan.second,
     )
-    norm, stream = stage.second_norm, None
+    stream = Stream(y[0], y[1:])
+    residual = Residual(stage.second_norm.weight, stage.second_norm.bias, both[..., channels:])
     for number, block in enumerate(stage.transformers, layer):
-        of_attention = (block.norm_attention.weight, block.norm_attention.bias, block.query, EPS)
-        where = (chunks, number, plan.query)
-        if stream is None:
-            straight = both[..., channels:]
-            x, queries = first_query(y, norm.weight, norm.bias, straight, *of_attention, *where)
-        else:
-            x, queries = query(stream, *of_attention, *where)
+        before, after, out = block.norm_attention, block.norm_ffn, block.out
+        of_query = before.weight, before.bias, block.query, EPS, chunks, number, plan.query
+        x, queries = query(stream, residual, *of_query)
         attended, lse = attend(queries.view(groups, -1, channels), chunks, number, plan.attend)
-        stream = Stream(x, join(attended, lse, block.out.weight, block.out.bias, plan.join))
-        stream = feed(
-            stream,
-            block.norm_ffn.weight,
-            block.norm_ffn.bias,
-            EPS,
-            block.first.weight,
-            block.first.bias,
-            block.second.weight,
-            block.second.bias,
-            plan.feed,
-        )
-    assert stream is not None, "a stage has transformers"
+        stream = Stream(x, join(attended, lse, out.weight, out.bias, plan.join))
+        of_ffn = block.first.weight, block.first.bias, block.second.weight, block.second.bias
+        stream = feed(stream, after.weight, after.bias, EPS, *of_ffn, plan.feed)
+        residual = None
     return stream
 
 

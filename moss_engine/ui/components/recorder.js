@@ -205,7 +205,7 @@ let unanswered = false; // the newest question was refused, or its answer never 
 let sentence = ""; // what went wrong, until something else is begun
 let lastSaid = ""; // what the newest question was called
 let begun = 0;
-let seconds = 0;
+let seconds = 0; // that the microphone gave, whether or not the server has them
 let words = ""; // what was understood so far
 let held = false; // somebody may want to interrupt: the answer is silent until that is sure
 let taker = null; // who wants the next recording, if it is no question
@@ -217,7 +217,7 @@ const capture = new Capture((pcm, level, played) => {
   seconds += pcm.length / props.microphone_hz;
   element.style.setProperty("--rec-level", Math.min(1, level * 1.6).toFixed(2));
   line.push(pcm, played);
-  if (state === "recording") timed();
+  if (state === "recording") (seconds < props.max_s - SPARE_S ? show : send)();
 }, died, (muted) => (muted || sentence === MUTED) && note(muted ? MUTED : ""), () => window.liveAudio.player.stream);
 const line = new Line(heard, failed, () => (held ? window.liveAudio.saying : "")); // an echo has its words
 
@@ -288,12 +288,6 @@ function refusal(error) {
   }
   if (error.name === "NotFoundError") return "No microphone was found; connect one, or type.";
   return "The microphone could not be opened; close other programs that use it, or type.";
-}
-
-// Told by what the microphone gave, also while the server is away.
-function timed() {
-  if (seconds >= props.max_s - SPARE_S) send();
-  else show();
 }
 
 function heard(answer, last) {

@@ -15,7 +15,7 @@ from itertools import count
 import pytest
 
 from moss_engine.api.errors import BrainError, ConfigError
-from moss_engine.api.events import AudioChunk, Failed, Finished, FinishReason, Thought
+from moss_engine.api.events import Failed, Finished, FinishReason
 from moss_engine.api.request import Message, Text, ToolCall
 from moss_engine.api.service import stream
 from moss_engine.build import open_brain
@@ -24,7 +24,6 @@ from moss_engine.talk import chat_server
 from moss_engine.talk.answer import Question, Reached, Say
 from moss_engine.talk.chat_server import ChatServer
 from moss_engine.talk.llm import SYSTEM, Llm
-from tests.service.service_support import heard
 from tests.talk.talk_support import all_of, asking, talking, words
 from tests.ui.page_support import free_port, soon
 
@@ -147,26 +146,6 @@ async def test_markup_thoughts_and_faces_are_not_said(llm, chat):
     chat.pieces = ["<thi", "nk>Hm. Let me", " see.</think>\n\n"]
     chat.pieces += ["Yes. 🎉\n", "- One thing\n- and two"]
     assert await said(llm) == ["Yes. 🎉", "- One thing", "- and two"]
-
-
-async def test_the_first_sentence_is_said_while_the_second_is_thought(llm, chat):
-    def slowly(handler) -> None:
-        chat.begin(handler)
-        chat.say(handler, "It is noon. Have")
-        assert chat.go_on.wait(PATIENCE_S)
-        chat.say(handler, " a rest.")
-        handler.wfile.write(b"data: [DONE]\n\n")
-
-    chat.script = slowly
-    service, below = talking(llm)
-    events = []
-    async for event in stream(service, asking()):
-        events.append(event)
-        if isinstance(event, AudioChunk):
-            chat.go_on.set()
-    assert words(events) == "It is noon. Have a rest." and len(below.requests) == 2
-    assert [e.stage for e in events if isinstance(e, Thought)] == ["first_token", "first_sentence"]
-    assert len(heard(events)) and events[-1].reason is FinishReason.STOP
 
 
 async def test_stop_hangs_up_on_the_server(llm, chat):

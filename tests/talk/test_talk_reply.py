@@ -109,13 +109,6 @@ async def test_who_stops_it_or_leaves_ends_the_voice_and_the_thinking(leaves):
     assert below.cancelled and answerer.closed == 1 and await soon(lambda: not below.open)
 
 
-async def test_an_error_of_the_thinker_is_the_last_word_and_what_was_said_stays():
-    service, _ = talking(Written([Say("One."), BusyError("The brain is busy; ask again.")]))
-    events = await all_of(stream(service, asking()))
-    assert isinstance(events[-1], Failed) and events[-1].message == "The brain is busy; ask again."
-    assert len(heard(events)) == RATE_HZ and words(events) == "One."
-
-
 async def test_an_error_that_nobody_foresaw_ends_the_reply_and_is_logged(caplog):
     service, _ = talking(Written([Say("One."), ZeroDivisionError("of the thinker")]))
     events = await asyncio.wait_for(all_of(stream(service, asking())), PATIENCE_S)
@@ -156,19 +149,6 @@ async def test_requests_that_cannot_be_answered_are_refused():
         await service.submit(behind(Message("system", Text("Be brief."))))
     with pytest.raises(InputError):
         await service.submit(asking(text="  "))
-
-
-async def test_places_are_bounded_and_given_back():
-    service, _ = talking(Written([Say("One.")]))
-    replies = [
-        await service.submit(asking(request_id=f"r{i}", session_id=f"s{i}")) for i in range(20)
-    ]
-    with pytest.raises(BusyError):
-        await service.submit(asking(request_id="more", session_id="more"))
-    for reply in replies:
-        reply.cancel()
-        await all_of(reply.events())
-    assert await service.submit(asking(request_id="more", session_id="more"))
 
 
 async def hearing_of(service, request_id: str, session_id: str) -> asyncio.Task:

@@ -87,23 +87,12 @@ def test_a_sentence_in_several_parts_is_written_as_one(parts, rest: str) -> None
     assert read(parts, text, 0)[0] == text
 
 
-def test_speech_opens_after_whole_words_alone(parts) -> None:
+def test_whole_words_are_bound(parts) -> None:
     _, processor = parts
-    request = asked(processor, "Understand everything.")
-    (segment,) = processor.prepare(request)
-    assert segment.bound_words is not None
-    said = ["".join(map(processor.pieces().__getitem__, word)) for word in segment.bound_words]
-    assert said == ["Understand", " everything."]
-    ends = set()
-    for word in segment.bound_words:
-        ends.add((max(ends) if ends else 0) + len(word))
-    _, finished = read(parts, "Understand everything.", 1)
-    written = 0
-    for row in finished.rows:
-        if row.text == processor.ids.sosp:
-            assert written in ends
-        elif not is_audio_row(row, processor.ids):
-            written += 1
+    (segment,) = processor.prepare(asked(processor, "Understand everything."))
+    words = segment.bound_words or ()
+    said = ["".join(map(processor.pieces().__getitem__, word)) for word in words]
+    assert said == ["Understand", " everything."] and max(map(len, words)) > 1
 
 
 def test_an_answer_is_free(parts) -> None:

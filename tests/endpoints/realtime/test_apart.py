@@ -107,11 +107,3 @@ async def test_some_are_made_beside_the_conversations_own(connect, service):
             done = (await until(connection, "response.done"))[-1].response
             assert (done.id, done.status) == (name or first, "cancelled")
     assert await soon(lambda: not service.open)
-
-
-async def test_hanging_up_ends_them(connect, service):
-    service.script = Script(seconds=30.0, first_s=0.02, rtf=1.0)
-    async with connect(MANUAL) as connection:
-        await connection.response.create(response={**TOPIC, "output_modalities": ["audio"]})
-        assert await soon(lambda: len(service.open) == 1)
-    assert await soon(lambda: not service.open)

@@ -287,14 +287,16 @@ async def test_no_more_recordings_wait_than_are_held(connect, slow_ears, monkeyp
         assert (await ask(connection))[-1].response.status == "completed"
 
 
-async def test_hanging_up_stops_the_reply(connect, service):
+async def test_hanging_up_stops_the_reply_and_those_apart(connect, service):
     service.script = Script(seconds=20.0, rtf=0.5)
     async with connect(MANUAL) as connection:
         await write(connection)
         await connection.response.create()
         await until(connection, "response.output_audio.delta")
+        await connection.response.create(response={"conversation": "none"})
+        assert await soon(lambda: len(service.open) == 2)
     assert await soon(lambda: not service.open)
-    assert len(service.cancelled) == 1
+    assert len(service.cancelled) == 2
 
 
 @pytest.mark.parametrize(("event", "param", "sentence"), WRONG)

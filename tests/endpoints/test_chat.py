@@ -121,12 +121,6 @@ def test_an_earlier_answer_is_found_by_its_id(client, service):
         assert isinstance(answered.content, Reply)
 
 
-def test_a_whole_message_may_be_sent_back(client, service):
-    first = ask(client).choices[0].message
-    ask(client, [*ASKED, first, {"role": "user", "content": "And you?"}], **SPOKEN)
-    assert service.requests[-1].messages[1].content == Text("How are you?")
-
-
 def test_the_fields_reach_both_channels(client, service):
     fields = {"temperature": 0.5, "top_p": 0.8, "max_completion_tokens": 99, "seed": 3}
     ask(client, [{"role": "developer", "content": "Be kind."}, *ASKED], **fields, **SPOKEN)

@@ -60,23 +60,6 @@ def seconds(count: int) -> np.ndarray:
     return np.zeros(count * RATE_HZ, np.float32)
 
 
-def test_a_partial_one_is_given_up_rather_than_waited_for(worker, gated):
-    first = worker.transcribe(seconds(1))
-    assert gated.begun.wait(PATIENCE_S)
-    assert worker.partial(seconds(1)) is None
-    gated.gate.set()
-    assert first.result(PATIENCE_S).text == "1 seconds."
-
-
-def test_whole_recordings_go_before_a_partial_one(worker, gated):
-    partial = worker.partial(seconds(1))
-    assert partial is not None and gated.begun.wait(PATIENCE_S)
-    whole = [worker.transcribe(seconds(count)) for count in (2, 3)]
-    gated.gate.set()
-    assert [work.result(PATIENCE_S).seconds for work in (*whole, partial)] == [2, 3, 1]
-    assert gated.heard == [1, 2, 3]
-
-
 def test_what_waits_is_bounded_and_what_was_given_up_costs_nothing(worker, gated):
     first = worker.transcribe(seconds(1))
     assert gated.begun.wait(PATIENCE_S)

@@ -15,14 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from moss_engine.api.errors import (
-    BusyError,
-    ContextError,
-    EngineFaultError,
-    MossError,
-    ParameterError,
-    ShuttingDownError,
-)
+from moss_engine.api.errors import BusyError, EngineFaultError, ParameterError, ShuttingDownError
 from moss_engine.api.events import (
     Accepted,
     AudioChunk,
@@ -33,7 +26,6 @@ from moss_engine.api.events import (
     Sampled,
     Started,
 )
-from moss_engine.api.request import Request
 from moss_engine.api.tokens import Row
 from moss_engine.engine.engine import FAULT
 from moss_engine.service.local import LocalService
@@ -92,17 +84,6 @@ def test_many_listeners_on_several_event_loops():
         assert_well_formed(events)
         assert len({event.request_id for event in events}) == 1
         np.testing.assert_array_equal(heard(events), sound_of(events[-1].rows))
-
-
-@pytest.mark.parametrize(
-    ("request_", "error"),
-    [(ask("x" * 300), ContextError), (replace(ask(), voice="nobody"), ParameterError)],
-)
-def test_a_refused_request_raises_and_starts_nothing(request_: Request, error: type[MossError]):
-    with served() as service:
-        with pytest.raises(error):
-            hear(service, request_)
-        assert service.engine.runtime.batches == []
 
 
 def test_an_id_in_use_and_a_full_queue_are_refused_at_once():

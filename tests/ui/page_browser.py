@@ -16,17 +16,11 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 )
-FLAGS = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-sync",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--autoplay-policy=no-user-gesture-required",
-]
+FLAGS = (
+    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
+    "--disable-background-networking --disable-component-update "
+    "--autoplay-policy=no-user-gesture-required"
+).split()
 
 PAUSE_S = 4.0  # of what the microphone plays: an answer is heard in it, on a busy machine, too
 PATIENCE_MS = 60_000  # how long a test waits for what must happen; a busy machine takes its time

@@ -9,7 +9,6 @@ import random
 import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -39,7 +38,7 @@ from moss_engine.api.request import (
     check_values,
     without_older_half,
 )
-from moss_engine.api.service import ClonedVoice, SpeechService
+from moss_engine.api.service import ClonedVoice
 from moss_engine.api.tokens import Modality, Row, SpecialIds
 from moss_engine.api.transcript import Transcript, Word
 from moss_engine.audio.pcm import to_pcm16
@@ -59,37 +58,13 @@ DEFAULTS = Sampling(
 READ = Mode(
     "read", "Read aloud", "text", "speech", "<read>", True, True, "It is read as it stands."
 )
+OTHER = replace(READ, default=False)
+TALK = replace(OTHER, split_sentences=False, history=True, own_system=True)
 MODES = (
     READ,
-    replace(
-        READ,
-        name="chat",
-        label="Small talk",
-        split_sentences=False,
-        default=False,
-        history=True,
-        own_system=True,
-        note="Greetings, sums, days.",
-    ),
-    replace(
-        READ,
-        name="write",
-        label="Write",
-        output="text",
-        default=False,
-        note="The answer is text, without sound.",
-    ),
-    replace(
-        READ,
-        name="listen",
-        label="Speak to it",
-        input="speech",
-        default=False,
-        history=True,
-        own_system=True,
-        split_sentences=False,
-        note="Your voice goes in.",
-    ),
+    replace(TALK, name="chat", label="Small talk", note="Greetings, sums, days."),
+    replace(OTHER, name="write", label="Write", output="text", note="Text, without sound."),
+    replace(TALK, name="listen", label="Speak to it", input="speech", note="Your voice goes in."),
 )
 
 
@@ -414,9 +389,3 @@ class FakeService:
         )
         state = "draining" if self.drained else "ready"
         return ServiceStats(engine, state, 0.0)
-
-
-def engine_stats(service: SpeechService) -> EngineStats:
-    """Asked in a thread: a browser's event loop may run in the caller's."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, service.stats()).result().engine

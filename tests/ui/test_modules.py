@@ -115,7 +115,8 @@ def test_letters_that_are_spelled_are_written_together(piece: int):
 
 
 PLAYED_HZ, BLOCK = 24_000, 128
-PREBUFFER_MS, MAX_WAIT_MS = 40, 1500
+MAX_WAIT_MS = 1500
+OPTIONS = {"prebufferMs": 40, "maxPrebufferMs": 400, "maxWaitMs": MAX_WAIT_MS, "fadeMs": 4}
 RING = """
   let made, clock = 0;
   class Processor { constructor() { this.port = { postMessage() {} }; } }
@@ -145,13 +146,6 @@ return replies.map((chunks) => {
 """
 IN_TIME = [[0.0, 0.2], [0.1, 0.3], [0.2, 0.4], [0.4, 0.4]]
 LATE = [[0.0, 0.2], [0.6, 0.3], [0.7, 0.4], [0.9, 0.4]]  # by 0.4 s for who hears the first at once
-
-OPTIONS = {
-    "prebufferMs": PREBUFFER_MS,
-    "maxPrebufferMs": 400,
-    "maxWaitMs": MAX_WAIT_MS,
-    "fadeMs": 4,
-}
 
 
 def in_ring(steps: str, *given: Any) -> Any:

@@ -22,7 +22,8 @@ from moss_engine.build import build_service, build_talking_service
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.ui.config import PageConfig
 from moss_engine.ui.server import launch
-from tests.ui.page_support import engine_stats, free_port, until
+from tests.service.service_support import at_once
+from tests.ui.page_support import free_port, until
 
 pytest.importorskip("onnxruntime", reason="voices are made with onnxruntime")
 pytest.importorskip("moonshine_voice", reason="the recogniser that listens beside the checkpoint")
@@ -94,7 +95,7 @@ def test_a_program_asks_by_voice_and_hears_the_answer(service, url, client):
     pcm = b"".join(base64.b64decode(message["pcm"]) for message in outputs)
     own = asyncio.run(direct(service, service.requests[0]))
     assert np.array_equal(np.frombuffer(pcm, "<i2"), own)
-    assert engine_stats(service).blocks_used == 0
+    assert at_once(service.stats()).engine.blocks_used == 0
 
 
 def test_an_own_voice_is_for_this_machine_and_this_codec():

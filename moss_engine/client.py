@@ -11,9 +11,11 @@ Calls block the caller's thread, which may run an event loop, as in a notebook.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import secrets
 import threading
-from collections.abc import Coroutine, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from moss_engine.api.errors import ParameterError, ShuttingDownError, error_of
-from moss_engine.api.events import AudioChunk, Event, Failed, TextDelta
+from moss_engine.api.events import AudioChunk, Event, Failed, Finished, FinishReason, TextDelta
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Text
 from moss_engine.api.service import SpeechService, request_of, stream
@@ -31,6 +33,7 @@ from moss_engine.config import EngineConfig
 from moss_engine.options import from_values
 
 Result = TypeVar("Result")
+CLOSED = "This service is closed; open another one."
 
 
 @dataclass(frozen=True)
@@ -48,28 +51,44 @@ class Speech:
 
 class Client:
     """Calls a service from any thread; the coroutines run on an event loop in a thread of their
-    own. Close it after the last call."""
+    own. Close it after the last call, or leave its `with` block: that also calls `ending`."""
 
-    def __init__(self, service: SpeechService):
-        self._service = service
+    def __init__(self, service: SpeechService, ending: Callable[[], None] = lambda: None):
+        self._service, self._ending = service, ending
+        self._is_open, self._changing = True, threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="client", daemon=True)
         self._thread.start()
         self.info: ServiceInfo = self._wait(service.describe())
 
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
-        """Stop the thread; every later call raises ShuttingDownError."""
+        """Stop the thread; every later call but this one raises ShuttingDownError."""
+        with self._changing:
+            if not self._is_open:
+                return
+            self._is_open = False
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        self._ending()
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
-        if self._loop.is_closed():
-            work.close()
-            raise ShuttingDownError("This service is closed; open another one.")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._changing:
+            if not self._is_open:
+                work.close()
+                raise ShuttingDownError(CLOSED)
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except CancelledError:
+            raise ShuttingDownError(CLOSED) from None
         finally:
             future.cancel()  # where Ctrl+C ended the wait
 
@@ -86,6 +105,8 @@ class Client:
                 words.append(event.text)
             elif isinstance(event, Failed):
                 raise error_of(event.code, event.message)
+            elif isinstance(event, Finished) and event.reason is FinishReason.CANCELLED:
+                raise ShuttingDownError(CLOSED)
         return Speech(np.concatenate(chunks), self.info.sample_rate_hz, "".join(words))
 
     def stats(self) -> ServiceStats:
@@ -110,8 +131,9 @@ class Client:
         if mode is not None and mode not in names:
             raise ParameterError(f"There is no mode {mode!r}; choose one of {', '.join(names)}.")
         request = request_of(
-            self.info, Text(text), "client", mode=mode, voice=voice, speed=speed, seed=seed
-        )
+            self.info, Text(text), f"client-{secrets.token_hex(8)}", mode=mode, voice=voice,
+            speed=speed, seed=seed,
+        )  # fmt: skip
         events, running = stream(self._service, request), asyncio.Lock()
 
         async def following() -> Event | None:
@@ -126,20 +148,30 @@ class Client:
             while (event := self._wait(following())) is not None:
                 yield event
         finally:
-            if not self._loop.is_closed():
+            if self._is_open:
                 self._wait(leaving())
 
 
-@contextmanager
-def open_service(**options: Any) -> Iterator[Client]:
-    """A client of a new service in this process, which ends with the `with` block; `options` are
-    fields of `EngineConfig`.
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+def open_service(**options: Any) -> Client:
+    """A client of a new service in this process, which ends with its `with` block, by its `close`,
+    or with the program; `options` are fields of `EngineConfig`.
 
     Paths may be strings. Loading takes some seconds, so open it once. Raises ConfigError for a name
     that is no option, and what `build_service` raises.
     """
     service = build_service(from_values(EngineConfig, options))
-    with closing(service):
+    try:
         service.start()
-        with closing(Client(service)) as client:
-            yield client
+        client = Client(service, service.close)
+    except BaseException:
+        service.close()
+        raise
+    atexit.register(client.close)
+    return client

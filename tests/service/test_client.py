@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 
 import pytest
@@ -83,6 +86,21 @@ def test_ctrl_c_while_a_request_is_being_accepted(client, monkeypatch):
     assert len(client.say("Hello there.").samples)
 
 
+def test_threads_are_each_answered_until_it_is_closed(tiny_checkpoint):
+    with (
+        ThreadPoolExecutor(4) as threads,
+        open_service(checkpoint=tiny_checkpoint, device="cpu") as client,
+    ):
+        said = list(threads.map(client.say, ["Hello there."] * 4))
+        assert len({len(speech.samples) for speech in said}) == 1 and len(said[0].samples)
+        events = client.events("One, two, three, four. " * 150)
+        next(events)
+        waiting = threads.submit(list, events)
+        client.close()
+        with pytest.raises(ShuttingDownError, match="open another one"):
+            waiting.result(60)
+
+
 def test_a_closed_one_says_so(tiny_checkpoint):
     with open_service(checkpoint=tiny_checkpoint, device="cpu") as client:
         events = client.events("Hello there.")
@@ -90,6 +108,19 @@ def test_a_closed_one_says_so(tiny_checkpoint):
     with pytest.raises(ShuttingDownError, match="open another one"):
         client.say("Hello there.")
     events.close()
+
+
+def test_without_a_block_it_speaks_until_it_is_closed_or_the_program_ends(tiny_checkpoint):
+    code = (
+        "import sys; from moss_engine import open_service;"
+        "service = open_service(checkpoint=sys.argv[1], device='cpu');"
+        "next(service.events('Hello there.')); print(len(service.say('Hello there.').samples));"
+        "sys.argv[2:] and (service.close(), service.close())"
+    )
+    for more in ([], ["close"]):
+        program = [sys.executable, "-c", code, str(tiny_checkpoint), *more]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "") and int(done.stdout) > 0
 
 
 def test_what_cannot_be_served_is_refused(client, tmp_path):
@@ -100,14 +131,14 @@ def test_what_cannot_be_served_is_refused(client, tmp_path):
     with pytest.raises(ParameterError, match="speed"):
         client.say("Hello.", speed=9.0)
     with pytest.raises(CheckpointError, match=r"holds no checkpoint.*--checkpoint"):
-        open_service(checkpoint=tmp_path).__enter__()
+        open_service(checkpoint=tmp_path)
     with pytest.raises(ConfigError, match="There is no option port; leave it out"):
-        open_service(port=7860).__enter__()
+        open_service(port=7860)
     for wrong in ("4", None, 2.5, True):
         with pytest.raises(ConfigError, match=r"--max-sessions is .+; give a whole number from 1"):
-            open_service(max_sessions=wrong).__enter__()
+            open_service(max_sessions=wrong)
     with pytest.raises(ConfigError, match="--drain-s is '1'; give a number from 0"):
-        open_service(drain_s="1").__enter__()
+        open_service(drain_s="1")
 
 
 def test_a_reply_that_fails_raises_the_error_of_its_code(caplog):

@@ -36,7 +36,7 @@ from moss_engine.api.modes import Mode
 from moss_engine.api.request import Request, Speech, Text
 from moss_engine.api.service import SpeechService, hear, request_of, stream
 from moss_engine.audio.file import read_audio
-from moss_engine.audio.pcm import to_pcm16
+from moss_engine.audio.pcm import check_name, to_pcm16
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.options import add_options, from_args
 from moss_engine.text.language import check_language
@@ -173,6 +173,8 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, EngineConf
     args = parser.parse_args(argv)
     if (args.text is None) == (args.speech is None):
         raise ConfigError("Give either a text or a recording with --speech.")
+    if args.out is not None:
+        check_name(args.out)
     if args.out == Path("-"):
         raise ConfigError(
             "Sound goes into a file, since the text is on standard output; name one with --out."

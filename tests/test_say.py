@@ -159,6 +159,7 @@ async def test_text_needs_no_file(service, capsys):
         ([], "either a text or a recording"),
         (["hi", "--speech", "a.wav"], "either a text or a recording"),
         (["hi", "--out", "-"], "name one with --out"),
+        (["hi", "--out", "a.MP3"], r"a\.MP3 would hold a WAV file; let its name end in \.wav"),
         (["--speech", "/missing.wav"], r"There is no file /missing\.wav; name a recording"),
     ],
 )

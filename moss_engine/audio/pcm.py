@@ -27,8 +27,15 @@ def write_wav(file: str | Path | BinaryIO, pcm: np.ndarray, sample_rate_hz: int)
     soundfile.write(file, pcm, sample_rate_hz, subtype="PCM_16", format="WAV")
 
 
+def check_name(path: Path) -> None:
+    """Raise ConfigError for a name that promises another format than WAV."""
+    if path.suffix.lower() in (".mp3", ".flac", ".ogg", ".opus", ".m4a", ".aac"):
+        raise ConfigError(f"{path} would hold a WAV file; let its name end in .wav.")
+
+
 def save_wav(path: Path, pcm: np.ndarray, sample_rate_hz: int) -> None:
     """`write_wav` for a place that a person named; raises ConfigError where it takes no file."""
+    check_name(path)
     buffer = io.BytesIO()
     write_wav(buffer, pcm, sample_rate_hz)
     try:

@@ -130,6 +130,8 @@ def test_what_cannot_be_served_is_refused(client, tmp_path):
         client.say("Hello.", voice="nobody")
     with pytest.raises(ParameterError, match="speed"):
         client.say("Hello.", speed=9.0)
+    with pytest.raises(ConfigError, match=r"would hold a WAV file; let its name end in \.wav"):
+        client.say("Hello.").save(tmp_path / "hello.mp3")
     with pytest.raises(CheckpointError, match=r"holds no checkpoint.*--checkpoint"):
         open_service(checkpoint=tmp_path)
     with pytest.raises(ConfigError, match="There is no option port; leave it out"):

@@ -91,15 +91,6 @@ async def placed(
     return held, heard
 
 
-async def test_a_full_replica_leaves_a_conversation_to_another():
-    with clustered() as cluster:
-        held, heard = await placed(cluster, 8)
-        for go_on in held:
-            go_on.set()
-        names = [name for events in await heard for name in placements(events)]
-    assert sorted(map(names.count, set(names))) == [4, 4], "four places each"
-
-
 def test_refusals_cross_with_their_sentence():
     with clustered() as cluster, pytest.raises(ParameterError, match="voice 'unknown'"):
         hear(cluster.service, replace(ask(), voice="unknown"))

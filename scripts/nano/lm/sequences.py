@@ -222,7 +222,7 @@ class Corpus:
     def drill_sequence(self, index: int, rng: random.Random) -> LaidOut:
         """A drill: a text with repetitions or digits that teaches the text head alone; its few
         codes are those of another text."""
-        text, (codes, _, *how) = self.reads[index]
+        text, (codes, _, voice, rate) = self.reads[index]
         first, *others = text.split()
         others += rng.choice(self.reads)[0].split()[1:]
         words = [first]
@@ -234,7 +234,6 @@ class Corpus:
                 words += rng.choices(rng.sample(_DIGITS, 3), k=rng.randint(3, 8))
         text = " ".join(words)
         copied = self.table.words(text, rng)
-        voice, rate = how
         take = (np.resize(codes, 3 * len(words)), [3 * i for i in range(len(words))], voice, rate)
         return self._lay_out(copied, text, take, rng, only_text=True)
 

@@ -16,6 +16,7 @@ import secrets
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -78,6 +79,7 @@ class Client:
         self._thread.join()
         self._loop.close()
         self._ending()
+        atexit.unregister(self.close)
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         with self._changing:
@@ -148,7 +150,7 @@ class Client:
             while (event := self._wait(following())) is not None:
                 yield event
         finally:
-            if self._is_open:
+            with suppress(ShuttingDownError):  # closed meanwhile
                 self._wait(leaving())
 
 

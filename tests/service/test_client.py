@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import subprocess
 import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 
@@ -101,13 +103,17 @@ def test_threads_are_each_answered_until_it_is_closed(tiny_checkpoint):
             waiting.result(60)
 
 
-def test_a_closed_one_says_so(tiny_checkpoint):
+def test_a_closed_one_says_so_and_is_kept_by_nobody(tiny_checkpoint):
     with open_service(checkpoint=tiny_checkpoint, device="cpu") as client:
         events = client.events("Hello there.")
         next(events)
     with pytest.raises(ShuttingDownError, match="open another one"):
         client.say("Hello there.")
     events.close()
+    kept = weakref.ref(client)
+    del client, events
+    gc.collect()
+    assert kept() is None
 
 
 def test_without_a_block_it_speaks_until_it_is_closed_or_the_program_ends(tiny_checkpoint):

@@ -3,6 +3,7 @@ too little memory, or too few files, in a sentence."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import signal
 import sys
@@ -21,7 +22,7 @@ def say() -> None:
 def _run(name: str) -> None:
     """Import and run a program. During the import the signal itself ends the process, because a
     library might take a KeyboardInterrupt for a fault of its own."""
-    if sys.platform != "win32":
+    with contextlib.suppress(ImportError):  # of Windows
         import resource
 
         if resource.getrlimit(resource.RLIMIT_NOFILE)[0] in range(FEWEST_FILES):

@@ -221,7 +221,8 @@ def packed(container: str, codec: str, wave: np.ndarray, **options: str) -> byte
         video = out.add_stream("libvpx", rate=25) if container == "webm" else None
         stream: Any = out.add_stream(codec, rate=48_000, layout="mono")
         if video is not None:
-            out.mux(video.encode(av.VideoFrame(32, 32, "yuv420p")))
+            black = np.zeros((48, 32), np.uint8)  # of 32 rows, and of their colours
+            out.mux(video.encode(av.VideoFrame.from_ndarray(black, "yuv420p")))
         frame = av.AudioFrame.from_ndarray(wave.T.copy(), format="flt", layout="mono")
         frame.sample_rate = 48_000
         for converted in av.AudioResampler(stream.format.name).resample(frame):

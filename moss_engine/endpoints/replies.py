@@ -185,7 +185,7 @@ class Streamed(Response):
                     raise
                 # The connection is closed without the end of its body: a file that breaks off must
                 # not look whole.
-                log.warning("a reply broke off: %s", getattr(error, "code", "E_MOSS"))
+                log.warning("a reply broke off: %s", error)
                 return
             except TimeoutError:
                 return

@@ -117,7 +117,7 @@ class SmallTalk:
     def _by_tools(self, question: Question) -> str | None:
         text = question.text
         if len(text) > MAX_CHARS:
-            return tools.said_again(text, question.before) or calculator.answered(text)
+            return calculator.answered(text)
         return (
             tools.clock(text, self._now())
             or tools.said_again(text, question.before)
